@@ -39,7 +39,9 @@ async def read_lines(
     """Yield the lines of a job's output, so far or until it ends."""
     backend = await asyncio.to_thread(connect)
     splitter = sdk.logs.LineSplitter()
-    async for chunk in _in_threads(sdk.logs.output_steps(backend, name, which, follow, lines, None, plain)):
+    steps = sdk.logs.output_steps(backend, name, which, follow, lines, None, plain)
+    steps = sdk.logs.add_times(steps, backend.say) if which.timed else steps
+    async for chunk in _in_threads(steps):
         for line in splitter.feed(chunk):
             yield line.text
         if chunk.pause:

@@ -372,12 +372,13 @@ class Job:
         lines: int | None = None,
         attempt: int | None = None,
         plain: bool = False,
+        timestamps: bool = False,
     ) -> Iterator[str]:
         """Yield the lines of the job's output, so far or, with ``follow``, until it ends.
 
         Lines of several tasks begin with the task: ``[worker-0] ...``. The options are those of `job.logs`.
         """
-        which = _choice(role, index, stdout, stderr, attempt)
+        which = _choice(role, index, stdout, stderr, attempt, timestamps)
         return sdk.logs.read_lines(self.backend, self.name, which, follow, lines, plain)
 
     def logs_async(
@@ -391,11 +392,12 @@ class Job:
         lines: int | None = None,
         attempt: int | None = None,
         plain: bool = False,
+        timestamps: bool = False,
     ) -> AsyncIterator[str]:
         """Yield the lines of the job's output, like ``logs``, by default until the job ends."""
         from openpai_tasks.api import asynchronous
 
-        which = _choice(role, index, stdout, stderr, attempt)
+        which = _choice(role, index, stdout, stderr, attempt, timestamps)
         return asynchronous.read_lines(lambda: self.backend, self.name, which, follow, lines, plain)
 
     def records(
@@ -513,6 +515,11 @@ class Job:
 
 
 def _choice(
-    role: str | None, index: int | None, stdout: bool, stderr: bool, attempt: int | None
+    role: str | None,
+    index: int | None,
+    stdout: bool,
+    stderr: bool,
+    attempt: int | None,
+    timestamps: bool = False,
 ) -> LogChoice:
-    return sdk.logs.LogChoice(role, index, sdk.logs.choose_stream(stdout, stderr), attempt)
+    return sdk.logs.LogChoice(role, index, sdk.logs.choose_stream(stdout, stderr), attempt, timestamps)

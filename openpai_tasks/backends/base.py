@@ -249,6 +249,15 @@ class TaskLog(Protocol):
     def rewind(self) -> None:
         """Start again from the beginning."""
 
+    def size(self) -> int | None:
+        """Return the size in bytes; None if this log can only be read from its beginning."""
+
+    def read_range(self, start: int, stop: int) -> bytes:
+        """Return the bytes from ``start`` to ``stop``, or to the end; ``read`` is not affected."""
+
+    def seek(self, offset: int) -> None:
+        """Let the next ``read`` begin at ``offset``, for a log with a size."""
+
 
 # Operations
 

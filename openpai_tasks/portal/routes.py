@@ -51,6 +51,9 @@ TABLE = [
     Page("POST", "/c/{alias}/jobs/{key}/stop", job.stop),
     Page("GET", "/c/{alias}/jobs/{key}/logs", logs.page),
     Page("GET", "/c/{alias}/jobs/{key}/logs.live", logs.live),
+    Page("GET", "/c/{alias}/jobs/{key}/logs.lines", logs.lines),
+    Page("GET", "/c/{alias}/jobs/{key}/logs.count", logs.count),
+    Page("GET", "/c/{alias}/jobs/{key}/logs.find.live", logs.find),
     Page("GET", "/c/{alias}/jobs/{key}/logs.txt", logs.download),
     # Submit
     Page("GET", "/c/{alias}/submit", submit.page),

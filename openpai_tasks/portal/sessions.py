@@ -21,6 +21,7 @@ from openpai_tasks.errors import NotFound
 from openpai_tasks.portal.live import Feeds
 from openpai_tasks.portal.starting import link_file
 from openpai_tasks.sdk.files.storages import ClusterStorages
+from openpai_tasks.sdk.logs.long_logs import NumberedLog
 from openpai_tasks.settings.home import write_private
 
 LINK_SECONDS = 300.0
@@ -52,6 +53,8 @@ class Session:
     storages: dict[str, ClusterStorages] = field(default_factory=dict, repr=False)
     """Open storages, by the alias of their cluster."""
     feeds: Feeds = field(default_factory=Feeds, repr=False)
+    logs: dict[tuple[str | int, ...], NumberedLog] = field(default_factory=dict, repr=False)
+    """Logs whose lines were counted, by cluster, job, task and attempt."""
 
     def client(self, alias: str) -> Backend:
         """Return the connection to a cluster, which later requests of this browser share."""
@@ -66,6 +69,7 @@ class Session:
         """Connect again next time: the cluster may have been restarted or changed."""
         self.clients.pop(alias, None)
         self.storages.pop(alias, None)
+        self.logs = {key: log for key, log in self.logs.items() if key[0] != alias}
 
     def accepts(self, token: str) -> bool:
         """Whether a change carries this session's token against forged requests."""

@@ -134,6 +134,7 @@ def config(c: Context, name: str, cluster_alias: str | None = None, output: str 
         "stderr": "only stderr",
         "lines": "only the last lines of each task, so many",
         "plain": "without colours and other terminal escapes",
+        "timestamps": "with the time at which each line was written, if the cluster records it",
         "structured": "only the log records of the program, of all tasks and attempts, by time",
         "level": "with --structured: only records of this level or above, such as WARNING",
         "since": "with --structured: only records since then: 90s, 1h30m or 2026-01-31T12:00",
@@ -152,6 +153,7 @@ def logs(
     lines: int | None = None,
     attempt: int | None = None,
     plain: bool = False,
+    timestamps: bool = False,
     structured: bool = False,
     level: str | None = None,
     since: str | None = None,
@@ -161,10 +163,10 @@ def logs(
     output: str | None = None,
 ) -> None:
     """Show the output of jobs, or the log records in it."""
-    views.following.check_record_flags(structured, output, level=level, since=since, grep=grep)
+    views.following.check_record_flags(structured, timestamps, output, level=level, since=since, grep=grep)
     records = sdk.logs.parse_filter(level, since, grep)
     client = connect(c, cluster_alias)
-    which = sdk.logs.LogChoice(role, index, sdk.logs.choose_stream(stdout, stderr), attempt)
+    which = sdk.logs.LogChoice(role, index, sdk.logs.choose_stream(stdout, stderr), attempt, timestamps)
     with views.submitting.job_continues(name, follow):
         names = views.following.choose(client, name) if follow else sdk.sweeps.choose_names(client, name)
         if structured:

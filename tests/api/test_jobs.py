@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import re
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
@@ -261,6 +262,7 @@ def test_lines_of_several_tasks_have_labels(project):
     job.wait()
     assert sorted(job.logs(stdout=True)) == ["[main-0] out", "[main-1] out"]
     assert list(job.logs(stderr=True, index=1)) == ["err"]
+    assert re.fullmatch(r"\d{4}-\S+ err", next(job.logs(stderr=True, index=1, timestamps=True)))
     assert list(job.logs(lines=0)) == []
 
 

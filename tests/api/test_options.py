@@ -65,7 +65,7 @@ def test_logs_take_every_flag_of_job_logs(method):
 
 
 def test_records_take_the_flags_of_structured_logs():
-    of_text = {"structured", "output", "stdout", "stderr", "plain", "notify"}
+    of_text = {"structured", "output", "stdout", "stderr", "plain", "timestamps", "notify"}
     assert parameters(Job.records) == flags(job.logs) - {"c", "name", "cluster", "cluster_alias", *of_text}
 
 

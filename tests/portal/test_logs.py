@@ -5,6 +5,7 @@ import json
 import shlex
 import socket
 import threading
+from datetime import datetime
 from urllib.parse import urlsplit
 
 import pytest
@@ -12,7 +13,8 @@ import pytest
 from openpai_tasks.errors import Unreachable
 from openpai_tasks.portal.live import KEPT_CHARACTERS, Event, Feed
 from openpai_tasks.portal.pages.logs import LogTexts
-from openpai_tasks.sdk.logs.output import Chunk
+from openpai_tasks.sdk.logs.output import Chunk, LogStart
+from openpai_tasks.sdk.logs.times import Written
 from tests.e2e.test_request_counts import Relay
 from tests.portal.conftest import open_link
 from tests.storage.relay import received
@@ -51,7 +53,7 @@ def events(visitor, path, most=None):
 
 
 def texts(found):
-    return "".join(text for _, name, value in found if name == "log" for _, text in value)
+    return "".join(text for _, name, value in found if name == "log" for _, text, *_ in value)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +85,11 @@ def test_output_is_drawn_as_a_terminal_shows_it(looks, tab):
         ["", "rgb(1, 2, 3)", "exact"],
         ["fg-15 bg-4", "rgb(255, 255, 255)", "both"],
     ]
+    error = tab.locator(".log-line.error")
+    assert error.all_text_contents() == ["to stderr"]
+    tab.check("[data-log-times]")
+    assert error.locator("a").get_attribute("data-time")
+    assert tab.locator("[data-log-notice]").is_hidden()
     tab.select_option("[data-log-stream]", "stderr")
     tab.wait_for_selector("[data-log-status]:has-text('1 line, complete')")
     assert tab.locator(".log-line").all_text_contents() == ["to stderr"]
@@ -112,19 +119,22 @@ def test_tasks_are_merged_with_labels_or_side_by_side_and_searched(cluster, tab)
     tab.goto(f"{tab.root}/c/local/jobs/pair/logs")
     tab.wait_for_selector("[data-log-status]:has-text('602 lines, complete')")
     lines = tab.locator(".log-line").all_text_contents()
-    assert "main-0task 0 line 299" in lines and "main-1half" in lines and "main-0half" in lines
-    tab.fill("[data-log-search]", "LINE 299")
+    assert "main-1task 1 line 299" in lines and "main-1half" in lines
+    tab.fill("[data-log-search]", "line 299")
     tab.wait_for_selector("[data-log-found]:has-text('1 of 2 lines')")
-    first = tab.locator(".current").text_content()
+    first = tab.locator(".log-line.current").text_content()
     tab.click("[data-log-next]")
     tab.wait_for_selector("[data-log-found]:has-text('2 of 2 lines')")
-    assert tab.locator(".current").text_content() != first
+    assert tab.locator(".log-line.current").text_content() != first
     tab.press("[data-log-search]", "Shift+Enter")
     tab.wait_for_selector("[data-log-found]:has-text('1 of 2 lines')")
     assert not tab.locator("[data-log-follow]").is_checked()
+    tab.check("[data-log-follow]")
     tab.select_option("[data-log-view]", "columns")
     tab.wait_for_selector("[data-log-status]:has-text('602 lines, complete')")
     assert sorted(tab.locator(".log-head").all_text_contents()) == ["main-0", "main-1"]
+    lines = tab.locator(".log-line").all_text_contents()
+    assert lines.count("half") == 2 and "task 0 line 299" in lines and "task 1 line 299" in lines
     tab.uncheck("[data-log-wrap]")
     assert tab.locator("#log.nowrap").count() == 1
     tab.select_option("[data-log-task]", label="main-1")
@@ -220,15 +230,104 @@ def test_the_browser_continues_after_a_lost_connection(cluster, chromium, link, 
         relay.close()
 
 
-def test_long_output_is_cut_with_a_notice_and_downloaded_whole(cluster, visitor, tab):
-    cluster.ok("job.sub", "seq 1 12000", "-j", "long")
+def test_a_long_log_is_searched_and_read_by_line_with_few_nodes(cluster, visitor, tab):
+    program = """
+for n in range(1, 250_001):
+    print(f"step {n} loss {1 / n:.9f} lr 0.001 images/s 345.6 and some more text, to make it a long line")
+    if n % 100_000 == 0:
+        print(f"Needle at {n}")
+"""
+    submit(cluster, "long", program)
     cluster.ok("job.wait", "long")
+    assert visitor.get("/c/local/jobs/long/logs.txt").text.count("\n") == 250_002
     tab.goto(f"{tab.root}/c/local/jobs/long/logs")
-    tab.wait_for_selector("[data-log-status]:has-text('10,000 lines, complete')")
-    tab.wait_for_selector("[data-log-notice]:has-text('last 10,000 lines of each task')")
-    tab.click("[data-log-notice] button")
-    tab.wait_for_selector("[data-log-status]:has-text('12,000 lines, complete')")
-    assert visitor.get("/c/local/jobs/long/logs.txt").text.count("\n") == 12000
+    tab.wait_for_selector("[data-log-status]:has-text('250,002 lines, complete')")
+    tab.wait_for_selector("[data-log-notice]:has-text('The last 10,000 of 250,002 lines')")
+    assert tab.locator(".log-number").last.get_attribute("data-number") == "250002"
+    # search the whole log, and go to a match
+    tab.locator("#log").focus()
+    tab.keyboard.press("/")
+    tab.keyboard.type("needle")
+    tab.wait_for_selector("[data-log-found]:text-is('1 of 2 lines')")
+    assert tab.locator("[data-log-hits] a").all_text_contents() == ["Needle at 100000", "Needle at 200000"]
+    tab.wait_for_selector(".log-line.current:has([data-number='100001'])")
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector(".log-line.current:has([data-number='200002'])")
+    tab.fill("[data-log-search]", "images/s")
+    tab.wait_for_selector("[data-log-found]:text-is('1 of 1,000+ lines')")
+    tab.click("[data-log-more]")
+    tab.wait_for_selector("[data-log-found]:text-is('1 of 2,000+ lines')")
+    tab.fill("[data-log-search]", "")
+    # a link to a line
+    tab.click(".log-number[data-number='5']")
+    assert tab.url.endswith("/logs#L5")
+    tab.goto(f"{tab.root}/c/local/jobs")
+    tab.goto(f"{tab.root}/c/local/jobs/long/logs#L123456")
+    line = tab.locator(".log-line.current")
+    line.wait_for()
+    assert line.text_content().startswith("step 123455 ")
+    # scroll to both ends
+    tab.evaluate("() => { document.getElementById('log').scrollTop = 0; }")
+    tab.wait_for_selector(".log-number[data-number='1']")
+    tab.evaluate("() => { document.getElementById('log').scrollTop = 1e9; }")
+    tab.wait_for_selector(".log-number[data-number='250002']")
+    nodes = tab.evaluate(
+        """() => {
+            const walker = document.createTreeWalker(document, NodeFilter.SHOW_ALL);
+            let count = 0;
+            while (walker.nextNode()) count += 1;
+            return count;
+        }"""
+    )
+    assert nodes < 5000
+    tab.goto(f"{tab.root}/c/local/jobs/long/logs#L300000")
+    tab.wait_for_selector("[data-log-status]:has-text('There is no line 300,000')")
+
+
+def test_a_page_of_100_000_lines_has_few_nodes_and_keeps_its_place(cluster, chromium, link, tmp_path):
+    gate = tmp_path / "go"
+    cluster.ok("job.sub", f"seq 1 5; until test -e {gate}; do sleep 0.1; done; seq 6 100000", "-j", "grows")
+    page = chromium.new_context().new_page()
+    page.goto(f"{open_link(page, link())}/c/local/jobs/grows/logs")
+    page.wait_for_selector(".log-line:text-is('5')")
+    page.uncheck("[data-log-follow]")
+    gate.touch()
+    page.wait_for_selector("[data-log-status]:has-text('100,000 lines, complete')")
+    assert page.locator(".log-line").first.text_content() == "1"  # it is not moved
+    assert page.locator(".log *").count() < 4000
+    page.check("[data-log-follow]")
+    page.wait_for_selector(".log-number[data-number='100000']")
+    assert page.locator(".log *").count() < 4000
+    page.context.close()
+
+
+def test_lines_of_the_log_are_refused_with_a_sentence(cluster, visitor):
+    cluster.ok("job.sub", "seq 1 5", "-j", "five")
+    cluster.ok("job.wait", "five")
+    page = "/c/local/jobs/five/logs"
+    found = visitor.get(f"{page}.lines?first=3&count=9").json()["lines"]
+    assert [(text, is_error) for text, _, is_error in found] == [("4", False), ("5", False)]
+    assert all(time > 1.7e12 for _, time, _ in found)
+    assert visitor.get(f"{page}.count?offset=4").json() == {"line": 2}
+    for wrong in ("lines", "lines?first=x&count=2", "lines?first=-1&count=2", "count"):
+        assert visitor.get(f"{page}.{wrong}").status_code == 400
+    assert visitor.get(f"{page}.lines?first=0&count=2&index=7").status_code == 400
+    assert [name for _, name, _ in events(visitor, f"{page}.find.live?q=")] == ["problem"]
+
+
+def test_the_command_shows_times_if_they_were_recorded(cluster):
+    cluster.ok("job.sub", "echo one; echo two >&2", "-j", "timed")
+    cluster.ok("job.wait", "timed")
+    shown = cluster.ok("job.logs", "timed", "--timestamps").out.splitlines()
+    assert sorted(line.partition(" ")[2] for line in shown) == ["one", "two"]
+    assert all(datetime.fromisoformat(line.partition(" ")[0]).tzinfo for line in shown)
+    assert cluster.ok("job.logs", "timed", "--timestamps", "--follow", "--stderr").out.endswith(" two\n")
+    refused = cluster.inv("job.logs", "timed", "--timestamps", "--structured")
+    assert refused.code != 0 and "--timestamps cannot be combined with --structured" in refused.err
+    for times in (cluster.home / "local").rglob("logs/times"):
+        times.unlink()
+    without = cluster.ok("job.logs", "timed", "--timestamps", "--stdout")
+    assert without.out == "one\n" and "no times were recorded" in without.err
 
 
 def test_a_job_is_followed_through_a_restart_of_the_cluster(cluster, chromium, link, tmp_path):
@@ -281,20 +380,28 @@ def test_output_that_failed_is_not_continued():
 
 
 def test_a_character_in_two_pieces_is_one_character():
-    sent = LogTexts(10)
-    pieces = [Chunk("a", b"\xe2\x82"), Chunk("b", b"x\n"), Chunk("a", b"\xac\xff\n")]
+    sent, start = LogTexts(), LogStart(0, 0)
+    pieces = [
+        *(Chunk("a", b"\xe2\x82", start=start), Chunk("b", b"x\n", start=start)),
+        *(Chunk("a", b"\xac\xff\n"), Chunk("a", b"z", written=Written(5, True))),
+    ]
     held = [event for piece in pieces for event in sent.feed(piece)]
-    (event,) = [*held, *sent.flush()]
-    assert event.value == [("b", "x\n"), ("a", "\u20ac\ufffd\n")]
+    (*begun, event) = [*held, *sent.flush()]
+    assert [one.event for one in begun] == ["start", "start"]
+    assert event.value == [
+        ("b", "x\n", None, False),
+        ("a", "\u20ac\ufffd\n", None, False),
+        ("a", "z", 5, True),
+    ]
 
 
 def test_a_page_learns_that_there_is_no_output_yet():
-    sent = LogTexts(10)
+    sent = LogTexts()
     held = [event for _ in range(2) for event in sent.feed(Chunk("a", b"", pause=1.0))]
     assert [(event.event, event.value) for event in held] == [("log", [])]
 
 
-def test_following_in_the_browser_costs_no_more_requests_than_the_command(cluster, visitor, tmp_path):
+def test_following_in_the_browser_costs_few_more_requests_than_the_command(cluster, visitor, tmp_path):
     home = cluster.home / "local"
     port = json.loads((home / "server.json").read_text())["port"]
     login = json.loads((home / "credentials.json").read_text())
@@ -316,7 +423,8 @@ def test_following_in_the_browser_costs_no_more_requests_than_the_command(cluste
         assert texts(events(visitor, "/c/lab/jobs/counted/logs.live")).endswith("20000\n")
         by_page = asked()
         cluster.ok("job.logs", "counted", "--follow", "-a", "lab")
-        assert 0 < len(by_page) <= len(asked())
+        # the page finds the last lines from the end, and asks for their times
+        assert 0 < len(by_page) <= len(asked()) + 6
     finally:
         relay.close()
         cluster.ok("cluster.delete", "lab")

@@ -7,8 +7,8 @@ import dataclasses
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urljoin
 
 from openpai_tasks.backends import listing
@@ -38,6 +38,7 @@ from openpai_tasks.backends.http.connection import ServerConnection
 from openpai_tasks.backends.http.retries import UNPAUSED, Policies
 from openpai_tasks.backends.openpai.dialects import YARN_EXITS, ApiDialect, dialect_of
 from openpai_tasks.errors import ApiError, Denied, NotFound
+from openpai_tasks.net.http1 import HttpAnswer
 from openpai_tasks.net.log_masking import mask_keys
 from openpai_tasks.protocol import fields, routes
 from openpai_tasks.protocol.environment import HEADER, encode
@@ -57,6 +58,8 @@ from openpai_tasks.protocol.quantities import parse_quantity
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+Answer = TypeVar("Answer")
 
 RESOURCES = {"gpu": ("GPUs", "gpu"), "cpu": ("vCores", "cpu"), "memoryMB": ("memory",)}
 """Resource names in job documents, and their names in the answers of the server generations."""
@@ -332,16 +335,15 @@ class Client(ServerConnection):
         found = {fields.text(log.get("name")): fields.text(log.get("uri")) for log in rows}
         return {name: uri for name, uri in found.items() if name and uri}
 
-    def read_log(self, uri: str, offset: int = 0, policies: Policies | None = None) -> Iterator[bytes]:
+    def read_log(
+        self, uri: str, offset: int = 0, policies: Policies | None = None, stop: int | None = None
+    ) -> Iterator[bytes]:
         """Yield the bytes of a log from ``offset`` on, or nothing if it has not grown; no token is sent."""
         url = self._log_url(uri)
         if is_page(url):
             yield from filter(None, [self._log_page(f"{url}?start={offset}", policies)])
             return
-        headers = {"Range": f"bytes={offset}-", "Accept-Encoding": "identity"}
-        with self._send(
-            "GET", url, policies=policies, headers=headers, stream=True, any_host=True
-        ) as response:
+        with self._send_range(url, offset, stop, policies) as response:
             if response.status_code == 416:
                 return
             self._check(response)
@@ -349,6 +351,24 @@ class Client(ServerConnection):
             for chunk in self._pieces(response):
                 yield from filter(None, [chunk[skip:]])
                 skip = max(0, skip - len(chunk))
+
+    def log_size(self, uri: str, policies: Policies | None = None) -> int | None:
+        """Return the size of a log; None if the server does not serve parts of it."""
+        url = self._log_url(uri)
+        if is_page(url):
+            return None
+        with self._send_range(url, 0, 1, policies) as response:
+            if response.status_code != 416:
+                self._check(response)
+            if response.status_code == 206:
+                b"".join(self._pieces(response))  # the connection can be used again
+            size = response.headers.get("content-range", "").rpartition("/")[2]
+        return int(size) if size.isascii() and size.isdecimal() and len(size) < 18 else None
+
+    def _send_range(self, url: str, start: int, stop: int | None, policies: Policies | None) -> HttpAnswer:
+        last = "" if stop is None else stop - 1
+        headers = {"Range": f"bytes={start}-{last}", "Accept-Encoding": "identity"}
+        return self._send("GET", url, policies=policies, headers=headers, stream=True, any_host=True)
 
     def _log_url(self, uri: str) -> str:
         """Return the URL of a log: behind the reverse proxy, or on its node if there is no proxy."""
@@ -448,6 +468,35 @@ class LogReader:
 
     def rewind(self) -> None:
         self._offsets.clear()
+
+    def size(self) -> int | None:
+        def measure(uri: str) -> int | None:
+            return self._calls.log_size(uri, self._policies)
+
+        return self._ask(measure, None)
+
+    def read_range(self, start: int, stop: int) -> bytes:
+        def read(uri: str) -> bytes:
+            return b"".join(self._calls.read_log(uri, start, self._policies, stop))
+
+        return self._ask(read, b"")
+
+    def seek(self, offset: int) -> None:
+        self._offsets = dict.fromkeys(self._uris, offset)
+
+    def _ask(self, ask: Callable[[str], Answer], default: Answer) -> Answer:
+        """Ask for the only file; the default if there is none, or one for each stream, or it was rotated."""
+        self._uris = self._uris or self._find()
+        try:
+            return ask(*self._uris.values()) if len(self._uris) == 1 else default
+        except NotFound:
+            if self._known:
+                return default
+        except ApiError:
+            if self._known:
+                raise
+        self._uris = self._find()  # addresses expire after two minutes
+        return ask(*self._uris.values()) if len(self._uris) == 1 else default
 
     def _grown(self) -> Iterator[bytes]:
         for name, uri in self._uris.items():

@@ -1,25 +1,36 @@
-"""A job's output: followed live, side by side or merged, as a file, and as log records."""
+"""A job's output: followed live, side by side or merged, by line, searched, as a file, and as log records."""
 
 from __future__ import annotations
 
 import codecs
-from collections import Counter, deque
+import dataclasses
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from openpai_tasks import sdk
-from openpai_tasks.errors import PaiError
+from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.portal.live import Event, Steps, redraw
 from openpai_tasks.portal.pages.job import check_files, find_job, heading_values, job_page
 from openpai_tasks.portal.request import PortalRequest, whole_number
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk.logs.output import Chunk, LogChoice
+from openpai_tasks.sdk.logs.long_logs import NumberedLog
+from openpai_tasks.sdk.logs.output import Chunk, LogChoice, LogStart
 from openpai_tasks.sdk.logs.structured import LEVELS
+from openpai_tasks.sdk.logs.times import UNKNOWN, OutputTimes
 
-TAIL_LINES, MOST_LINES = 10_000, 100_000
-"""Lines of each task that a page shows at first, and at most; the file has all of them."""
+TAIL_LINES, TAIL_BYTES = 10_000, 16 << 20
+"""The last lines of each task that a page gets at first; it asks for others by number."""
+MOST_LINES = 2000
+"""Lines that a page gets by number at once."""
+MOST_FOUND = 1000
+"""Lines that a search finds before it stops."""
+PROGRESS = 8 << 20
+"""Bytes after which a search reports its progress."""
+MOST_LOGS = 64
+"""Logs of a session whose lines stay counted."""
 PIECE = 16 << 10
 """Characters of a piece of text: a script shows it without delaying a frame."""
 TOGETHER = 128 << 10
@@ -43,12 +54,17 @@ def live(request: PortalRequest) -> Steps:
 
 
 def _steps(request: PortalRequest) -> Steps:
-    which = _choice(request)
-    lines = MOST_LINES if request.query.get("lines") == "most" else TAIL_LINES
-    texts = LogTexts(lines)
+    which = dataclasses.replace(_choice(request), timed=True)
+    texts = LogTexts()
     heading = Heading(request)
     steps = sdk.logs.output_steps(
-        request.client, request.params["key"], which, which.attempt is None, lines, heading.look
+        request.client,
+        request.params["key"],
+        which,
+        which.attempt is None,
+        TAIL_LINES,
+        heading.look,
+        most_bytes=TAIL_BYTES,
     )
     for chunk in steps:
         yield from heading.news()
@@ -88,40 +104,100 @@ class Heading:
 class LogTexts:
     """Decodes chunks of output, and sends many of them together."""
 
-    def __init__(self, tail: int) -> None:
+    def __init__(self) -> None:
         self._decoders: dict[str, codecs.IncrementalDecoder] = {}
-        self._held: list[tuple[str, str]] = []
+        self._held: list[tuple[str, str, int | None, bool]] = []
         self._size = 0
-        self._tail = tail
-        self._lines: Counter[str] | None = Counter()
         self._is_begun = False
 
     def feed(self, chunk: Chunk) -> Iterator[Event]:
+        if chunk.start:
+            yield from self._begin(chunk.task, chunk.start)
         if chunk.data:
-            decoder = self._decoders.setdefault(chunk.task, codecs.getincrementaldecoder("utf-8")("replace"))
-            self._hold(chunk.task, decoder.decode(chunk.data))
+            self._hold(chunk, self._decoders[chunk.task].decode(chunk.data))
         if chunk.pause or self._size >= TOGETHER:
             yield from self.flush()
-        if chunk.pause:
-            self._lines = None
 
-    def _hold(self, task: str, text: str) -> None:
+    def _begin(self, task: str, start: LogStart) -> Iterator[Event]:
+        if self._held:
+            yield from self.flush()
+        self._decoders[task] = codecs.getincrementaldecoder("utf-8")("replace")
+        yield Event("start", {"task": task, "offset": start.offset, "line": start.line})
+
+    def _hold(self, chunk: Chunk, text: str) -> None:
         self._size += len(text)
-        if self._lines is not None:
-            self._lines[task] += text.count("\n")
-        if self._held and self._held[-1][0] == task and len(self._held[-1][1]) + len(text) <= PIECE:
-            self._held[-1] = (task, self._held[-1][1] + text)
-            return
-        self._held += [(task, text[at : at + PIECE]) for at in range(0, len(text), PIECE)]
+        what = (chunk.written.time, chunk.written.is_error)
+        if self._held and len(self._held[-1][1]) + len(text) <= PIECE:
+            task, held, *before = self._held[-1]
+            if (task, *before) == (chunk.task, *what):
+                self._held[-1] = (task, held + text, *what)
+                return
+        self._held += [(chunk.task, text[at : at + PIECE], *what) for at in range(0, len(text), PIECE)]
 
     def flush(self) -> Iterator[Event]:
         if self._held or not self._is_begun:  # a page learns that there is no output yet, too
             self._is_begun = True
             yield Event("log", self._held)
-        if self._lines and max(self._lines.values()) >= self._tail:
-            self._lines = None
-            yield Event("cut", self._tail)
         self._held, self._size = [], 0
+
+
+def lines(request: PortalRequest) -> Response:
+    """Return lines of one task's log by number."""
+    first, count = (whole_number(request.query.get(name, "")) for name in ("first", "count"))
+    if first is None or count is None:
+        raise ConfigError("expected the numbers `first` and `count`")
+    log, times = _numbered_log(request)
+    found = log.read(first, min(count, MOST_LINES))
+    known = times.at(found.offsets) if times else [UNKNOWN] * len(found.lines)
+    rows = [
+        (line.decode("utf-8", "replace"), written.time, written.is_error)
+        for line, written in zip(found.lines, known, strict=True)
+    ]
+    return JSONResponse({"first": found.first, "lines": rows})
+
+
+def count(request: PortalRequest) -> Response:
+    """Return how many lines of one task's log end before an offset."""
+    offset = whole_number(request.query.get("offset", ""))
+    if offset is None:
+        raise ConfigError("expected a number `offset`")
+    found, _ = _numbered_log(request)
+    return JSONResponse({"line": found.count(min(offset, found.size()))})
+
+
+def _numbered_log(request: PortalRequest) -> tuple[NumberedLog, OutputTimes | None]:
+    """Return the log of the task that the query names, and its times; what was counted before is kept."""
+    which = _choice(request)
+    job = sdk.jobs.at_attempt(request.client, find_job(request), which.attempt)
+    tasks = sdk.logs.select_tasks(job, which)
+    if len(tasks) != 1:
+        raise ConfigError(f"choose one of the {len(tasks)} tasks")
+    known, task = request.session.logs, tasks[0]
+    key = (request.alias, job.key, job.attempt, task.label, task.attempt, which.stream)
+    if key not in known:
+        while len(known) >= MOST_LOGS:
+            known.pop(next(iter(known)), None)
+        known[key] = NumberedLog(request.client.open_log(job, task, which.stream))
+    return known[key], sdk.logs.open_times(request.client, job, task, which.stream)
+
+
+def find(request: PortalRequest) -> Steps:
+    """Send the lines of the whole output that contain a text, while it is searched."""
+    words, skip = request.query.get("q", ""), whole_number(request.query.get("skip", "")) or 0
+    if not words:
+        raise ConfigError("expected a text to search for")
+    chunks = sdk.logs.output_steps(request.client, request.params["key"], _choice(request))
+    seen = reported = 0
+    for step in sdk.logs.search_lines(chunks, words):
+        rows = [(one.task, one.number, one.text) for one in step.found]
+        fresh = rows[max(0, skip - seen) : max(0, skip + MOST_FOUND - seen)]
+        seen += len(rows)
+        if fresh or step.searched >= reported + PROGRESS:
+            reported = step.searched
+            yield Event("found", {"lines": fresh, "searched": step.searched})
+        if seen > skip + MOST_FOUND:
+            yield Event("more", "")
+            return
 
 
 def download(request: PortalRequest) -> Response:

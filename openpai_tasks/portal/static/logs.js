@@ -1,167 +1,183 @@
 // A job's output: one list or a column per task, followed, searched, and continued after a lost connection.
 
-import { TerminalLine, UNFINISHED } from "./ansi.js";
+import { Pane } from "./log_pane.js";
 import { morph } from "./morph.js";
 
-const BLOCK = 200; // lines in an element that the browser skips while it is off screen
-const MOST = 100000; // lines of a pane that are kept
 const FRAME = 8; // milliseconds of a frame that showing output may take
 const PAUSE = 100; // milliseconds between two changes of the page, at least
 const RETRY = 2000;
+const MEGABYTE = 1e6;
 
 const log = document.getElementById("log");
 const option = (name) => document.querySelector(`[data-log-${name}]`);
 const value = (name) => option(name)?.value ?? "";
 const status = option("status");
 const panes = new Map();
-
-class Pane {
-  constructor(label) {
-    this.root = document.createElement("div");
-    this.root.className = "log-pane";
-    if (label) {
-      this.root.tabIndex = 0;
-      const head = document.createElement("div");
-      head.className = "log-head";
-      head.textContent = label;
-      this.root.append(head);
-    }
-    this.body = document.createElement("div");
-    this.body.className = "log-lines";
-    this.root.append(this.body);
-    this.scroller = label ? this.root : log;
-    this.blocks = [];
-    this.fresh = document.createDocumentFragment(); // blocks that are not in the page yet
-    this.count = 0;
-    this.dropped = 0;
-    this.open = new Map(); // the unfinished line of each task
-  }
-
-  add(task, text, labelled) {
-    const state = this.open.get(task) ?? { line: null, node: null, held: "", style: null };
-    this.open.set(task, state);
-    text = state.held + text;
-    state.held = "";
-    const unfinished = text.includes("\x1b") && UNFINISHED.exec(text.slice(-2100));
-    if (unfinished) {
-      state.held = unfinished[0];
-      text = text.slice(0, text.length - state.held.length);
-    }
-    let begin = 0;
-    while (begin < text.length) {
-      const newline = text.indexOf("\n", begin);
-      const end = newline < 0 ? text.length : newline;
-      state.line ??= new TerminalLine(state.style);
-      if (end > begin) state.line.write(text.slice(begin, end));
-      this.draw(task, state, labelled);
-      if (newline >= 0) {
-        state.style = state.line.style;
-        state.line = state.node = null;
-      }
-      begin = end + 1;
-    }
-  }
-
-  draw(task, state, labelled) {
-    state.node ??= this.newLine();
-    const nodes = state.line.nodes();
-    if (labelled && task) {
-      const label = document.createElement("span");
-      label.className = `log-label hue-${hue(task)}`;
-      label.textContent = task;
-      nodes.unshift(label);
-    }
-    state.node.replaceChildren(...nodes);
-    if (finder.words) finder.mark(state.node);
-  }
-
-  newLine() {
-    let block = this.blocks[this.blocks.length - 1];
-    if (this.count % BLOCK === 0) {
-      block = document.createElement("div");
-      block.className = "log-block";
-      this.fresh.append(block);
-      this.blocks.push(block);
-      if (this.blocks.length > MOST / BLOCK) {
-        this.blocks.shift().remove();
-        this.dropped += BLOCK;
-      }
-    }
-    const line = document.createElement("div");
-    line.className = "log-line";
-    block.append(line);
-    this.count += 1;
-    return line;
-  }
-
-  show(isFollowed) {
-    this.body.append(this.fresh);
-    if (isFollowed) this.scroller.scrollTop = this.scroller.scrollHeight;
-  }
-}
-
-function hue(label) {
-  let sum = 0;
-  for (const sign of label) sum = (sum * 31 + sign.codePointAt(0)) % 997;
-  return sum % 8;
-}
+const isColumns = () => value("view") === "columns";
+const single = () => panes.get("");
+const counted = (count) => `${count.toLocaleString()} ${count === 1 ? "line" : "lines"}`;
 
 function paneFor(task) {
   const name = isColumns() ? task : "";
   if (!panes.has(name)) {
-    const pane = new Pane(name);
+    const load = task ? null : loadLines;
+    const pane = new Pane(log, name, { load, link: lineLink, onChange: report, onEnd: reachEnd });
+    pane.words = finder.words;
     panes.set(name, pane);
     log.append(pane.root);
   }
   return panes.get(name);
 }
 
-const isColumns = () => value("view") === "columns";
+async function ask(path, words) {
+  const from = address(path);
+  for (const [name, word] of Object.entries(words)) from.searchParams.set(name, word);
+  const answer = await fetch(from).catch(() => null);
+  if (answer?.ok) return answer.json();
+  status.textContent = "Other lines cannot be loaded now.";
+  return null;
+}
 
-// Searching
+const loadLines = async (first, count) => (await ask(log.dataset.lines, { first, count }))?.lines;
+
+// The task of a label in the list of tasks
+const optionOf = (task) => [...option("task").options].find((one) => one.dataset.label === task);
+
+function lineLink(task, number) {
+  const from = new URL(address(location.pathname));
+  const [, index, role] = /^(\d+) (.*)$/s.exec((task && optionOf(task)?.value) || value("task")) ?? [];
+  if (role) {
+    from.searchParams.set("role", role);
+    from.searchParams.set("index", index);
+  }
+  return `${from.pathname}${from.search}#L${number}`;
+}
+
+function reachEnd() {
+  if (isComplete) {
+    single().isTail = true;
+    report();
+  } else {
+    setFollow(true);
+    restart();
+  }
+}
+
+// Lines by number
+
+let target = null; // number of the line to show when the page is loaded
+
+async function goToLine(number, task = "") {
+  setFollow(false);
+  const selected = { task, number: number - 1 };
+  const place = [...panes.values()].find((pane) => !task || pane.lines.some((one) => one.task === task && one.number === number - 1));
+  if (!place && task) return choose(task, number);
+  if (!place) return (target = number);
+  const index = task ? place.lines.findIndex((one) => one.task === task && one.number === number - 1) : -1;
+  for (const pane of panes.values()) pane.mark(finder.words, selected);
+  if (index >= 0) place.showIndex(index);
+  else if (!(await place.goTo(number - 1))) status.textContent = `There is no line ${number.toLocaleString()}.`;
+}
+
+// Show one task of several, at a line.
+function choose(task, number) {
+  option("task").value = optionOf(task)?.value ?? "";
+  restart();
+  target = number;
+}
+
+function readHash() {
+  const found = /^#L([1-9]\d{0,14})$/.exec(location.hash);
+  if (found) goToLine(Number(found[1]));
+}
+
+// Searching, by the portal: it reads the whole log
 const finder = {
   words: "",
-  current: null,
-
-  *lines() {
-    for (const pane of panes.values()) for (const block of pane.blocks) yield* block.children;
-  },
-
-  mark(line) {
-    const isHit = Boolean(this.words) && line.textContent.toLowerCase().includes(this.words);
-    if (isHit !== line.classList.contains("hit")) line.classList.toggle("hit", isHit);
-  },
+  hits: [], // [task, number, text]
+  at: -1,
+  source: null,
+  isMore: false,
+  searched: 0,
 
   search(words) {
-    this.words = words.toLowerCase();
-    for (const line of this.lines()) this.mark(line);
-    this.go(null);
-    if (this.words) this.step(1);
+    this.stop();
+    Object.assign(this, { words, hits: [], at: -1, isMore: false, searched: 0 });
+    option("hits").replaceChildren();
+    for (const pane of panes.values()) pane.mark(words, null);
+    if (words) this.open();
+    else this.show();
+  },
+
+  open() {
+    const from = address(log.dataset.find);
+    from.searchParams.set("q", this.words);
+    from.searchParams.set("skip", this.hits.length);
+    this.isMore = false;
+    this.source = new EventSource(from);
+    const on = (name, act) => this.source.addEventListener(name, (event) => act(JSON.parse(event.data)));
+    on("found", ({ lines, searched }) => {
+      this.searched = searched;
+      this.add(lines);
+    });
+    on("more", () => (this.isMore = true));
+    on("end", () => this.finish());
+    on("problem", (text) => this.finish(text));
+    this.source.onerror = () => this.finish("The connection was lost; search again.");
+    this.show();
+  },
+
+  stop() {
+    this.source?.close();
+    this.source = null;
+  },
+
+  finish(text = "") {
+    this.stop();
+    this.show();
+    if (text) option("found").textContent = text;
+  },
+
+  add(lines) {
+    const rows = lines.map(([task, number, text]) => {
+      const row = document.createElement("li");
+      const link = document.createElement("a");
+      link.href = lineLink(task, number);
+      link.dataset.number = (task ? `${task}:` : "") + number.toLocaleString();
+      link.textContent = text;
+      row.append(link);
+      return row;
+    });
+    option("hits").append(...rows);
+    this.hits.push(...lines);
+    if (this.at < 0 && this.hits.length) this.go(0);
     else this.show();
   },
 
   step(by) {
-    const hits = [...log.getElementsByClassName("hit")];
-    if (!hits.length) return this.show();
-    const at = hits.indexOf(this.current);
-    this.go(hits[at < 0 ? (by > 0 ? 0 : hits.length - 1) : (at + by + hits.length) % hits.length]);
-    setFollow(false);
-    this.show(hits.indexOf(this.current) + 1);
+    if (by > 0 && this.at === this.hits.length - 1 && this.isMore) return this.open();
+    if (this.hits.length) this.go((this.at + by + this.hits.length) % this.hits.length);
   },
 
-  go(line) {
-    this.current?.classList.remove("current");
-    this.current = line;
-    line?.classList.add("current");
-    const place = scrollY; // only the log scrolls
-    line?.scrollIntoView({ block: "center" });
-    scrollTo(0, place);
+  go(at) {
+    option("hits").children[this.at]?.classList.remove("current");
+    this.at = at;
+    const [task, number] = this.hits[at];
+    const row = option("hits").children[at];
+    row.classList.add("current");
+    option("hits").scrollTop = row.offsetTop - option("hits").clientHeight / 2;
+    goToLine(number, task);
+    this.show();
   },
 
-  show(at = 0) {
-    const found = log.getElementsByClassName("hit").length;
-    const count = `${found.toLocaleString()} ${found === 1 ? "line" : "lines"}`;
-    option("found").textContent = this.words ? (at ? `${at} of ${count}` : count) : "";
+  show() {
+    const isOn = Boolean(this.words);
+    const found = `${counted(this.hits.length).replace(" ", this.isMore ? "+ " : " ")}`;
+    const place = this.at >= 0 ? `${(this.at + 1).toLocaleString()} of ` : "";
+    const progress = this.source ? `, searching: ${Math.round(this.searched / MEGABYTE).toLocaleString()} MB` : "";
+    option("found").textContent = isOn ? place + found + progress : "";
+    option("hits").hidden = !this.hits.length;
+    option("more").hidden = !(isOn && this.isMore);
   },
 };
 
@@ -170,7 +186,6 @@ let source = null;
 let after = ""; // the last event that was seen
 let waiting = [];
 let isComplete = false;
-let notice = "";
 let shown = 0; // when output last went into the page
 let pause = PAUSE;
 let isScheduled = false;
@@ -184,19 +199,23 @@ function address(path) {
 }
 
 function clear() {
-  panes.clear();
-  log.replaceChildren();
+  removePanes();
   waiting = [];
-  finder.current = null;
-  notice = "";
+}
+
+function removePanes() {
+  for (const pane of panes.values()) pane.remove();
+  panes.clear();
 }
 
 function restart() {
   after = "";
+  target = null;
   clear();
   isComplete = false;
   status.textContent = "Loading…";
   log.classList.toggle("columns", isColumns());
+  log.classList.toggle("both", value("stream") === "all");
   const link = option("download");
   link.href = address(link.getAttribute("href").split("?")[0]);
   const label = option("task").selectedOptions[0].dataset.label;
@@ -209,7 +228,6 @@ function open() {
   if (isComplete || document.hidden) return;
   const from = address(log.dataset.log);
   if (after) from.searchParams.set("after", after);
-  if (log.dataset.most) from.searchParams.set("lines", "most");
   source = new EventSource(from);
   const on = (name, act) =>
     source.addEventListener(name, (event) => {
@@ -219,17 +237,15 @@ function open() {
   on("begin", clear);
   on("log", (pieces) => {
     waiting.push(...pieces);
-    if (isScheduled) return;
-    isScheduled = true;
-    setTimeout(() => requestAnimationFrame(flush), Math.max(0, shown + pause - performance.now()));
+    schedule();
   });
   on("html", (parts) => {
     for (const [id, html] of Object.entries(parts)) morph(document.getElementById(id), html);
   });
   on("tasks", addTasks);
-  on("cut", (lines) => {
-    notice = `Only the last ${lines.toLocaleString()} lines of each task are shown.`;
-    report();
+  on("start", (start) => {
+    waiting.push(start);
+    schedule();
   });
   on("end", () => {
     isComplete = true;
@@ -238,6 +254,31 @@ function open() {
   });
   on("problem", (text) => retry(text));
   source.onerror = () => retry("The connection was lost; trying again…");
+}
+
+function schedule() {
+  if (isScheduled) return;
+  isScheduled = true;
+  setTimeout(() => requestAnimationFrame(flush), Math.max(0, shown + pause - performance.now()));
+}
+
+// A log begins: that of a task, or of its next attempt, whose lines have numbers of their own.
+function begin({ task, offset, line }) {
+  if (!task && single()?.open.size) removePanes();
+  const pane = paneFor(task);
+  pane.begin(task, task ? line : null);
+  if (task) {
+    pane.isCut ||= line !== 0;
+    return;
+  }
+  if (offset === null) pane.load = null;
+  if (line !== null) pane.setStart(line);
+  else countLines(pane, offset);
+}
+
+async function countLines(pane, offset) {
+  const found = await ask(log.dataset.count, { offset });
+  if (found && pane === single()) pane.setStart(found.line);
 }
 
 // Tasks that started after the page was opened can be chosen, too.
@@ -268,11 +309,10 @@ function retry(text) {
 
 function flush() {
   const limit = performance.now() + FRAME;
-  const columns = isColumns();
   let done = 0;
   while (done < waiting.length && performance.now() < limit) {
-    const [task, text] = waiting[done];
-    paneFor(task).add(task, text, !columns);
+    if (Array.isArray(waiting[done])) paneFor(waiting[done][0]).add(...waiting[done]);
+    else begin(waiting[done]);
     done += 1;
   }
   waiting = waiting.slice(done);
@@ -288,32 +328,36 @@ function flush() {
 
 function report() {
   const all = [...panes.values()];
-  const lines = all.reduce((sum, pane) => sum + pane.count, 0);
-  const dropped = all.reduce((sum, pane) => sum + pane.dropped, 0);
+  const lines = all.reduce((sum, pane) => sum + (pane.total ?? pane.received), 0);
   const isAll = isComplete && !waiting.length;
-  const count = lines ? `${lines.toLocaleString()} ${lines === 1 ? "line" : "lines"}` : "No output";
-  status.textContent = `${count}${isAll ? ", complete" : lines ? "" : " yet"}`;
+  status.textContent = `${lines ? counted(lines) : "No output"}${isAll ? ", complete" : lines ? "" : " yet"}`;
   const box = option("notice");
-  const text = dropped ? `The first ${dropped.toLocaleString()} lines are no longer shown.` : notice;
-  if (text && box.dataset.text !== text) {
-    box.dataset.text = text;
-    box.replaceChildren(`${text} The download has all of them. `);
-    if (!dropped && !log.dataset.most) box.append(showMore());
+  const isUntimed = option("times").checked && lines && !all.some((pane) => pane.lines.some((one) => one.time));
+  const missing = isUntimed ? "No times were recorded for this output." : "";
+  box.textContent = [describe(all), missing].filter(Boolean).join(" ");
+  box.hidden = !box.textContent;
+  if (target !== null && single()?.received && !waiting.length) {
+    const number = target;
+    target = null;
+    goToLine(number);
   }
-  box.hidden = !text;
-  if (finder.words && !finder.current) finder.show();
 }
 
-function showMore() {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "button";
-  button.textContent = `Show up to ${MOST.toLocaleString()} lines`;
-  button.addEventListener("click", () => {
-    log.dataset.most = "yes";
-    restart();
-  });
-  return button;
+function describe(all) {
+  const pane = single();
+  if (pane?.load) return describePart(pane);
+  const cut = all.find((one) => one.isCut || one.start > 0);
+  if (cut && pane === cut && cut.start) return `Only the last ${cut.received.toLocaleString()} of ${counted(cut.total)} are shown. The download has all of them.`;
+  return cut ? "Only the last lines of each task are shown. Choose a task to see all of its lines." : "";
+}
+
+function describePart(pane) {
+  const { first, total } = pane;
+  const loaded = pane.lines.length.toLocaleString();
+  if (first === null) return `The last ${loaded} lines are loaded; counting the others…`;
+  if (pane.isTail) return first ? `The last ${loaded} of ${counted(total)} are loaded; scroll up for earlier ones.` : "";
+  const all = total === null ? "" : ` of ${total.toLocaleString()}`;
+  return `Lines ${(first + 1).toLocaleString()} to ${(first + pane.lines.length).toLocaleString()}${all} are loaded; scroll for others.`;
 }
 
 function setFollow(isOn) {
@@ -323,19 +367,50 @@ function setFollow(isOn) {
 let typing = 0;
 option("search").addEventListener("input", (event) => {
   clearTimeout(typing);
-  typing = setTimeout(() => finder.search(event.target.value), 150);
+  typing = setTimeout(() => finder.search(event.target.value), 250);
 });
 option("search").addEventListener("keydown", (event) => {
   if (event.key !== "Enter") return;
   event.preventDefault();
   clearTimeout(typing);
-  if (finder.words === event.target.value.toLowerCase()) finder.step(event.shiftKey ? -1 : 1);
+  if (finder.words === event.target.value) finder.step(event.shiftKey ? -1 : 1);
   else finder.search(event.target.value);
 });
 option("next").addEventListener("click", () => finder.step(1));
 option("previous").addEventListener("click", () => finder.step(-1));
+option("more").addEventListener("click", () => finder.open());
+option("hits").addEventListener("click", (event) => {
+  const row = event.target.closest("li");
+  if (!row || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  finder.go([...option("hits").children].indexOf(row));
+});
+// A number of a line is a link to it; that of another task opens its log.
+log.addEventListener("click", (event) => {
+  const mark = event.target.closest("a.log-number");
+  if (!mark?.href || event.ctrlKey || event.metaKey || !single()?.load) return;
+  event.preventDefault();
+  history.replaceState(null, "", mark.href);
+  setFollow(false);
+  single().mark(finder.words, { task: "", number: Number(mark.dataset.number) - 1 });
+});
+addEventListener("hashchange", readHash);
 option("wrap").addEventListener("change", (event) => log.classList.toggle("nowrap", !event.target.checked));
-for (const name of ["task", "view", "stream", "attempt"]) option(name)?.addEventListener("change", restart);
+option("times").addEventListener("change", (event) => {
+  log.classList.toggle("times", event.target.checked);
+  report();
+});
+option("follow").addEventListener("change", (event) => {
+  if (!event.target.checked) return;
+  if (single() && !single().isTail) restart();
+  else for (const pane of panes.values()) pane.show(true);
+});
+for (const name of ["task", "view", "stream", "attempt"]) {
+  option(name)?.addEventListener("change", () => {
+    restart();
+    history.replaceState(null, "", address(location.pathname));
+  });
+}
 log.addEventListener("wheel", (event) => event.deltaY < 0 && setFollow(false), { passive: true });
 log.addEventListener("keydown", (event) => {
   if (["ArrowUp", "PageUp", "Home"].includes(event.key)) setFollow(false);
@@ -344,3 +419,4 @@ log.addEventListener("keydown", (event) => {
 document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
 addEventListener("pagehide", close);
 restart();
+readHash();

@@ -1,11 +1,15 @@
 from .output import LineSplitter as LineSplitter
 from .output import LogChoice as LogChoice
 from .output import add_labels as add_labels
+from .output import add_times as add_times
 from .output import choose_stream as choose_stream
 from .output import merge_jobs as merge_jobs
 from .output import output_steps as output_steps
 from .output import read_lines as read_lines
 from .output import read_output as read_output
+from .output import select_tasks as select_tasks
 from .output import sleep_between as sleep_between
+from .search import search_lines as search_lines
 from .structured import parse_filter as parse_filter
 from .structured import read_structured as read_structured
+from .times import open_times as open_times

@@ -17,6 +17,8 @@ from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.polling import Pauses
+from openpai_tasks.sdk.logs.long_logs import find_last_lines
+from openpai_tasks.sdk.logs.times import UNKNOWN, OutputTimes, Written, format_time, open_times
 from openpai_tasks.text.hints import option
 from openpai_tasks.text.plain import PlainBytes, one_line
 from openpai_tasks.text.plurals import counted
@@ -48,6 +50,15 @@ class LogChoice:
     index: int | None = None
     stream: str = "all"
     attempt: int | None = None  # of the job, from 0; by default the latest
+    timed: bool = False  # whether to find out when it was written
+
+
+@dataclass(frozen=True)
+class LogStart:
+    """Where the first chunk of a log begins; None for what is not known."""
+
+    offset: int | None
+    line: int | None  # lines before it
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,8 @@ class Chunk:
     task: str  # "" when only one task is read
     data: bytes
     pause: float = 0.0  # seconds until the next request
+    start: LogStart | None = None  # if it is the first one of a log
+    written: Written = UNKNOWN
 
     @property
     def text(self) -> str:
@@ -110,16 +123,19 @@ def output_steps(
     lines: int | None = None,
     on_job: OnJob | None = None,
     plain: bool = False,
+    most_bytes: int | None = None,
 ) -> Iterator[Chunk]:
-    """Yield a job's output like ``read_output``, but leave the pauses between requests to the caller."""
+    """Yield a job's output like ``read_output``, but leave the pauses between requests to the caller.
+
+    ``most_bytes`` limits the last lines of each task.
+    """
     check_choice(which, follow, lines)
     if which.stream != "all":
         require(client, "separate_streams")
     if follow:
-        chunks = Follower(client, which, lines, on_job).steps(name)
+        chunks = Follower(client, which, lines, on_job, most_bytes).steps(name)
     else:
-        chunks = read_chunks(client, name, which)
-        chunks = chunks if lines is None else last_lines(chunks, lines)
+        chunks = read_chunks(client, name, which, lines, most_bytes)
     return strip_control_characters(chunks) if plain else chunks
 
 
@@ -131,23 +147,89 @@ def sleep_between(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
             time.sleep(chunk.pause)
 
 
-def read_chunks(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]:
-    """Yield the output so far."""
-    return read_job_chunks(client, lookup.at_attempt(client, lookup.find(client, name), which.attempt), which)
+def read_chunks(
+    client: Backend, name: str, which: LogChoice, lines: int | None = None, most_bytes: int | None = None
+) -> Iterator[Chunk]:
+    """Yield the output so far, or its last lines."""
+    job = lookup.at_attempt(client, lookup.find(client, name), which.attempt)
+    return read_job_chunks(client, job, which, lines, most_bytes)
 
 
-def read_job_chunks(client: Backend, job: JobInfo, which: LogChoice) -> Iterator[Chunk]:
-    """Yield the output so far of the attempt that ``job`` describes."""
+def read_job_chunks(
+    client: Backend, job: JobInfo, which: LogChoice, lines: int | None = None, most_bytes: int | None = None
+) -> Iterator[Chunk]:
+    """Yield the output so far, or its last lines, of the attempt that ``job`` describes."""
     tasks = select_tasks(job, which)
     problem: ApiError | None = None
     for task in tasks:
         try:
-            for data in client.open_log(job, task, which.stream).read():
-                yield Chunk(_label(task, tasks), data)
+            log = client.open_log(job, task, which.stream)
+            times = open_times(client, job, task, which.stream) if which.timed else None
+            yield from TaskOutput(log, lines, most_bytes, times).read(_label(task, tasks))
         except ApiError as err:  # other tasks' logs may still be readable
             problem = problem or err
     if problem:
         raise problem
+
+
+class TaskOutput:
+    """The output of one task; each read continues where the last one ended, the first at the last lines."""
+
+    def __init__(
+        self,
+        log: TaskLog,
+        lines: int | None = None,
+        most_bytes: int | None = None,
+        times: OutputTimes | None = None,
+    ) -> None:
+        self.log, self._times = log, times
+        self._lines, self._most_bytes = lines, most_bytes
+        self._start: LogStart | None = LogStart(0, 0)
+        self._offset: int | None = 0
+
+    def read(self, label: str) -> Iterator[Chunk]:
+        """Yield the new output."""
+        for data in self._new():
+            if self._start:
+                self._offset = self._start.offset
+            for written, part in self._split(data):
+                yield Chunk(label, part, start=self._start, written=written)
+                self._start = None
+
+    def _split(self, data: bytes) -> Iterable[tuple[Written, bytes]]:
+        """Return parts that were written at different times, if that is known."""
+        if self._times is None or self._offset is None:
+            return [(UNKNOWN, data)]
+        begin, self._offset = self._offset, self._offset + len(data)
+        try:
+            return list(self._times.split(begin, data))
+        except (ApiError, Unreachable):  # the output itself matters more
+            return [(UNKNOWN, data)]
+
+    def _new(self) -> Iterator[bytes]:
+        if self._lines is None:
+            return self.log.read()
+        begin = find_last_lines(self.log, self._lines, self._most_bytes)
+        if begin is None:
+            return self._read_last_lines(self._lines)
+        self.log.seek(begin)
+        self._start = LogStart(begin, None if begin else 0)
+        self._lines = None
+        return self.log.read()
+
+    def _read_last_lines(self, count: int) -> Iterator[bytes]:
+        """Yield the last lines of a log that has to be read from its beginning."""
+        kept, number = deque[bytes](maxlen=count), 0
+        try:
+            for line in split_lines(Chunk("", data) for data in self.log.read()):
+                kept.append(line.data)
+                number += 1
+        except (ApiError, Unreachable):
+            self.log.rewind()  # nothing was shown yet
+            raise
+        self._lines = None
+        self._start = LogStart(0 if number == len(kept) else None, number - len(kept))
+        return iter(kept)
 
 
 class Follower:
@@ -158,11 +240,16 @@ class Follower:
     """
 
     def __init__(
-        self, client: Backend, which: LogChoice, lines: int | None = None, on_job: OnJob | None = None
+        self,
+        client: Backend,
+        which: LogChoice,
+        lines: int | None = None,
+        on_job: OnJob | None = None,
+        most_bytes: int | None = None,
     ) -> None:
-        self._client, self._which, self._lines, self._on_job = client, which, lines, on_job
-        self._readers: dict[LogKey, TaskLog] = {}
-        self._tailed = set[LogKey]()  # logs of which only the last lines are wanted
+        self._client, self._which, self._on_job = client, which, on_job
+        self._lines, self._most_bytes = lines, most_bytes
+        self._outputs: dict[LogKey, TaskOutput] = {}
         self._ended: dict[int, JobInfo | None] = {}  # past attempts that are not fully read
         self._failures = FailedReads(client.say)
 
@@ -228,9 +315,11 @@ class Follower:
         is_all = True
         for task in tasks:
             place = (job.attempt, task.label, task.attempt, task.log)
-            if place not in self._readers:
-                self._readers[place] = self._client.open_log(job, task, self._which.stream, retries=False)
-                self._tailed |= {place} if is_tailed else set()
+            if place not in self._outputs:
+                log = self._client.open_log(job, task, self._which.stream, retries=False)
+                times = open_times(self._client, job, task, self._which.stream) if self._which.timed else None
+                lines = self._lines if is_tailed else None
+                self._outputs[place] = TaskOutput(log, lines, self._most_bytes, times)
             if self._failures.is_due(place):
                 yield from self._read(place, task, _label(task, tasks))
             is_all = is_all and place not in self._failures
@@ -239,19 +328,13 @@ class Follower:
         return is_all
 
     def _read(self, place: LogKey, task: TaskInfo, label: str) -> Iterator[Chunk]:
-        """Yield new output of one log, or its last lines if it is tailed."""
-        count = self._lines if place in self._tailed else None
-        reader = self._readers[place]
-        chunks = (Chunk(label, data) for data in reader.read())
+        """Yield new output of one log."""
         try:
-            yield from chunks if count is None else last_lines(chunks, count)
+            yield from self._outputs[place].read(label)
         except (ApiError, Unreachable) as err:
             self._failures.add(place, f"the output of {task.label}", err)
-            if count is not None:
-                reader.rewind()  # nothing was shown yet
         else:
             self._failures.discard(place)
-            self._tailed.discard(place)
 
     def _command(self, job: JobInfo, *words: str) -> str:
         return lookup.command_for(self._client, "job.logs", job, *words)
@@ -268,8 +351,8 @@ class Follower:
             self._client.say(f"warning: some output of job {job.name!r} could not be read; {more}")
         absent = []
         for task in select_tasks(job, self._which):
-            reader = self._readers.get((job.attempt, task.label, task.attempt, task.log))
-            if task.launched and reader and reader.is_absent:
+            output = self._outputs.get((job.attempt, task.label, task.attempt, task.log))
+            if task.launched and output and output.log.is_absent:
                 absent.append(task.label)
         if absent:
             self._client.say(f"warning: the cluster has no logs of {', '.join(absent[:8])}")
@@ -327,14 +410,6 @@ def split_lines(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     yield from splitter.end()
 
 
-def last_lines(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
-    """Yield the last ``count`` lines of each task's output."""
-    kept: dict[str, deque[bytes]] = {}
-    for line in split_lines(chunks):
-        kept.setdefault(line.task, deque(maxlen=count)).append(line.data)
-    return (Chunk(task, data) for task, tail in kept.items() for data in tail)
-
-
 def strip_control_characters(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """Remove terminal control characters from chunks."""
     filters: dict[str, PlainBytes] = {}
@@ -343,6 +418,29 @@ def strip_control_characters(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         if data or chunk.pause:
             yield dataclasses.replace(chunk, data=data)
     yield from (Chunk(task, one.feed(b"", final=True)) for task, one in filters.items())
+
+
+def add_times(chunks: Iterable[Chunk], say: Callable[[str], object]) -> Iterator[Chunk]:
+    """Put the time at which it was written before each line; report output without times."""
+    unfinished = set[str]()
+    are_known = None
+    for chunk in chunks:
+        if not chunk.data:
+            yield chunk
+            continue
+        if are_known is None and chunk.written.time is None:
+            say("warning: no times were recorded for this output")
+        are_known = are_known or chunk.written.time is not None
+        data = _add_time(chunk, chunk.task in unfinished) if are_known else chunk.data
+        (unfinished.discard if chunk.data.endswith((b"\n", b"\r")) else unfinished.add)(chunk.task)
+        yield dataclasses.replace(chunk, data=data)
+
+
+def _add_time(chunk: Chunk, is_unfinished: bool) -> bytes:
+    time = f"{format_time(chunk.written.time)} ".encode()
+    data = chunk.data.replace(b"\r\n", b"\n")
+    more = data[:-1].replace(b"\n", b"\n" + time).replace(b"\r", b"\r" + time)
+    return (b"" if is_unfinished else time) + more + data[-1:]
 
 
 def add_labels(chunks: Iterable[Chunk], coloured: bool = False) -> Iterator[bytes]:
@@ -475,6 +573,7 @@ def read_lines(
 ) -> Iterator[str]:
     """Yield the lines of a job's output, so far or until it ends."""
     steps = output_steps(client, name, which, follow, lines, None, plain)
+    steps = add_times(steps, client.say) if which.timed else steps
     for line in split_lines(sleep_between(steps)):
         yield line.text
 

@@ -254,7 +254,10 @@ class Engine(Protocol):
         """Return whether the SSH service of a running task answers."""
 
     def logs(self, task: Task) -> dict[str, int]:
-        """Return the existing logs and their sizes in bytes, by name."""
+        """Return the existing logs and their sizes in bytes, by name.
+
+        ``times`` has the times of the output, as the runner records them, if the engine has them.
+        """
 
     def open_log(self, task: Task, name: str) -> BinaryIO:
         """Open a log for reading at any position; FileNotFoundError if it does not exist."""

@@ -22,7 +22,7 @@ from openpai_tasks.server.engines.wakeups import WakePipe
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.records import Task
 
-LOGS = ("stdout", "stderr", "all")
+LOGS = ("stdout", "stderr", "all", "times")
 DEFAULT_CLUSTER = "default"
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

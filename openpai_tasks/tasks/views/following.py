@@ -58,6 +58,7 @@ def write_logs(
         for name in names
     }
     merged = sdk.logs.merge_jobs(steps) if len(names) > 1 else steps[names[0]]
+    merged = sdk.logs.add_times(merged, terminal.say) if which.timed else merged
     terminal.write_bytes(sdk.logs.add_labels(sdk.logs.sleep_between(merged), coloured))
 
 
@@ -167,8 +168,10 @@ def require_one(names: Sequence[str], what: str) -> str:
     return names[0]
 
 
-def check_record_flags(structured: bool, output: str | None, **flags: str | None) -> None:
-    """Raise for flags that need --structured, and for formats that records do not have."""
+def check_record_flags(structured: bool, timestamps: bool, output: str | None, **flags: str | None) -> None:
+    """Raise for flags that need --structured, or cannot be combined with it, and for unknown formats."""
+    if structured and timestamps:
+        raise ConfigError("--timestamps cannot be combined with --structured: records have their own times")
     for name, value in {**flags, "output": output}.items():
         if value is not None and not structured:
             raise ConfigError(f"--{name} needs --structured: other output has no records")

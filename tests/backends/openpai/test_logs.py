@@ -56,8 +56,12 @@ class LogServer(Scripted):
 
 
 def part(data, asked):
-    start = int(asked.headers["Range"].removeprefix("bytes=").rstrip("-"))
-    return Reply(data[start:], 206) if start < len(data) else Reply("", 416)
+    first, _, last = asked.headers["Range"].removeprefix("bytes=").partition("-")
+    start, stop = int(first), min(int(last) + 1, len(data)) if last else len(data)
+    if start >= len(data):
+        return Reply("", 416, headers=(("Content-Range", f"bytes */{len(data)}"),))
+    headers = (("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}"),)
+    return Reply(data[start:stop], 206, headers)
 
 
 def page(data, asked):

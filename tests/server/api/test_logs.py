@@ -31,8 +31,10 @@ def locations(api: Api, place: str) -> dict[str, str]:
     return {one["name"]: one["uri"] for one in body["locations"]}
 
 
-def test_task_has_three_logs_whose_urls_need_no_other_token(logs: dict[str, str], guest: Api) -> None:
-    assert set(logs) == {"stdout", "stderr", "all"}
+def test_task_has_three_logs_and_their_times_whose_urls_need_no_other_token(
+    logs: dict[str, str], guest: Api
+) -> None:
+    assert set(logs) == {"stdout", "stderr", "all", "times"}
     assert guest.get(logs["stderr"]).text == "trouble\n"
     out = guest.get(logs["stdout"])
     assert (out.status_code, len(out.text.splitlines())) == (200, LINES)

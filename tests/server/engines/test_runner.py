@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -64,6 +65,21 @@ def test_outputs_are_logged_separately_and_combined_in_private_files(tmp_path: P
     assert log(tmp_path, "all") == "one\ntwo\nthree\n"
     modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "logs").iterdir()}
     assert modes == {0o600}
+    records = list(struct.iter_unpack("<QQQ", (tmp_path / "logs" / "times").read_bytes()))
+    assert [(stdout, stderr, mark & 1) for stdout, stderr, mark in records] == [
+        (0, 0, 0),
+        (4, 0, 1),
+        (4, 4, 0),
+    ]
+    assert [mark >> 1 for *_, mark in records] == sorted(mark >> 1 for *_, mark in records)
+    exit_times = result(tmp_path)
+    assert int(exit_times["began"]) <= records[0][2] >> 1 <= records[-1][2] >> 1 <= int(exit_times["ended"])
+
+
+def test_much_output_of_one_stream_has_few_records_of_its_time(tmp_path: Path) -> None:
+    assert run(prepare(tmp_path, "for i in $(seq 20000); do echo $i; done"))["code"] == "0"
+    took = int(result(tmp_path)["ended"]) - int(result(tmp_path)["began"])
+    assert 1 <= (tmp_path / "logs" / "times").stat().st_size / 24 <= took / 100 + 1
 
 
 def test_a_line_of_one_output_ends_before_a_line_of_the_other_begins(tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ _HIDDEN_IN_MIDDLE = {
     "status": _keys("name submissionTime launchedTime attemptId attemptState appCreatedTime"),
     "task": _NEW_TASK_KEYS | _USAGE,
     "storage": _keys("default readOnly"),
+    "logs": _keys("times"),
 }
 _HIDDEN_IN_OLDEST = {
     **_HIDDEN_IN_MIDDLE,
@@ -157,6 +158,7 @@ _HIDDEN_IN_NEWEST = {
     "summary": _keys("userExitCode"),
     "detail": _keys("environment"),
     "task": _USAGE,
+    "logs": _keys("times"),
 }
 
 _PROFILES = (

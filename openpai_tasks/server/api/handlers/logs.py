@@ -77,7 +77,7 @@ def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
 
 
 def _locations(context: Context, job: Job, task: Task, tail: bool) -> list[dict[str, str]]:
-    names = sorted(context.engine.logs(task))
+    names = sorted(context.profile.without("logs", context.engine.logs(task)))
     if not names:
         raise api_errors.no_log()
     claims = {

@@ -13,6 +13,7 @@ from . import FOLDERS
 MANY_VARIABLES = 300  # enough to make bash slow to start
 ATOMIC = 512  # bytes that every system writes to a pipe at once
 F_SETPIPE_SZ = 1031
+TIME_STEP = 100  # milliseconds of output with one record of its time
 PACKAGES = "packages"  # as the steps before a job's commands name it
 
 
@@ -104,6 +105,36 @@ def make_folders() -> None:
 
 def open_log(name: str) -> int:
     return os.open(f"logs/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+class OutputTimes:
+    """Records when output came and from which stream, in ``logs/times``.
+
+    Each record is three numbers of 8 bytes, little end first: the bytes of stdout and of stderr before it,
+    and the time in milliseconds times two, plus one for stderr. Output of one stream within a tenth of a
+    second has one record.
+    """
+
+    def __init__(self) -> None:
+        self.handle = -1
+        self._written = [0, 0]
+        self._stream = -1
+        self._time = 0
+
+    def add(self, stream: int, size: int) -> bool:
+        """Note that output is about to be written; return whether that could be recorded."""
+        now = milliseconds()
+        if stream != self._stream or not 0 <= now - self._time < TIME_STEP:
+            self._stream, self._time = stream, now
+            record = (*self._written, 2 * now + stream)
+            try:
+                if self.handle < 0:  # few files are left of a task without output
+                    self.handle = open_log("times")
+                write_all(self.handle, b"".join(number.to_bytes(8, "little") for number in record))
+            except OSError:
+                return False
+        self._written[stream] += size
+        return True
 
 
 def enlarge_pipe(pipe: int) -> None:

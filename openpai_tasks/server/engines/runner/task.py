@@ -62,6 +62,7 @@ class Runner:
         self.logs: dict[int, int] = {}  # pipe -> its own log
         self.unflushed: set[int] = set()  # logs
         self.flush_at: float | None = None
+        self.times: files.OutputTimes | None = files.OutputTimes()
         self.unfinished = -1  # the pipe from which the last line of all output came, if it has no end yet
         self.gpus: dict[int, _socket.socket] = {}  # locks, by their handles
         self.poller = select.poll()
@@ -133,6 +134,7 @@ class Runner:
             files.enlarge_pipe(end)
             self.logs[end] = files.open_log(name)
             self.poller.register(end, select.POLLIN)
+        self.stderr = outputs[1][0]
         variables = self.shared.read_all()
         self.group = memory.group_of(".")
         if self.group:
@@ -175,7 +177,7 @@ class Runner:
         rests = [(pipe, self.copy(pipe)) for pipe in sorted(ready, key=lambda one: one != self.unfinished)]
         for pipe, rest in rests:
             if rest:
-                self.write(self.all, rest)
+                self.write_merged(pipe, rest)
                 self.unfinished = pipe
 
     def copy(self, pipe: int) -> bytes:
@@ -198,9 +200,17 @@ class Runner:
         self.write(self.logs[pipe], data)
         end = data.rfind(b"\n") + 1
         if end:
-            self.write(self.all, data[:end])
+            self.write_merged(pipe, data[:end])
             self.unfinished = -1
         return data[end:]
+
+    def write_merged(self, pipe: int, data: bytes) -> None:
+        """Write to the log of both outputs, and record when; after lost output, no places are known."""
+        if self.times and (self.lost or not self.times.add(pipe == self.stderr, len(data))):
+            self.times = None
+        if self.times and self.options.flush:
+            self.unflushed.add(self.times.handle)
+        self.write(self.all, data)
 
     def write(self, log: int, data: bytes) -> None:
         """Write to a log; a full disk loses output, but never the task."""
