@@ -12,13 +12,14 @@ from starlette.responses import Response
 
 from openpai_tasks import protocol, sdk
 from openpai_tasks.errors import ConfigError, PaiError, ProtocolError
-from openpai_tasks.portal.pages.job import check_files, find_job, job_page
+from openpai_tasks.portal.pages.job import check_files, find_job, find_own_record, job_page
 from openpai_tasks.portal.request import PortalRequest, once, redirect
+from openpai_tasks.protocol.document.folding import fold, generated_steps
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.jobs.documents import sort_keys
 from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint
 from openpai_tasks.sdk.jobs.provenance import read_stamp
-from openpai_tasks.sdk.jobs.records import Record, find_record, mask_secrets
+from openpai_tasks.sdk.jobs.records import mask_secrets
 from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.sdk.jobs.unmasking import asked_secrets
 
@@ -31,7 +32,8 @@ FRESH = "fresh"
 def page(request: PortalRequest) -> Response:
     job, document = _find(request)
     text, kind = as_text(document)
-    return job_page(request, "job_document.html", "document", job, text=text, kind=kind)
+    folded = as_text(fold(document))[0]
+    return job_page(request, "job_document.html", "document", job, text=text, kind=kind, folded=folded)
 
 
 def download(request: PortalRequest) -> Response:
@@ -65,31 +67,10 @@ def provenance(request: PortalRequest) -> Response:
         job,
         stamp=read_stamp(document),
         mark=sdk.sweeps.read_sweep_mark(document),
-        scripts=_own_commands(document),
-        record=_find_own_record(request, job),
+        roles=sdk.jobs.describe_roles(document),
+        steps=generated_steps(document),
+        record=find_own_record(request, job),
     )
-
-
-def _find_own_record(request: PortalRequest, job: JobInfo) -> Record | None:
-    """Return what this project's folder recorded about the submission."""
-    try:
-        return find_record(request.records, job.name, request.alias)
-    except PaiError:
-        return None
-
-
-def _own_commands(document: dict[str, Any]) -> dict[str, str]:
-    """Return the commands of each role."""
-    roles = document.get("taskRoles")
-    if isinstance(roles, dict):
-        found = {name: role.get("commands") for name, role in roles.items() if isinstance(role, dict)}
-    else:
-        rows = [role for role in roles or () if isinstance(role, dict)]
-        found = {str(role.get("name")): role.get("command") for role in rows}
-    return {
-        str(name): "\n".join(map(str, lines)) if isinstance(lines, list) else str(lines or "")
-        for name, lines in found.items()
-    }
 
 
 # Submit again, compare
@@ -98,7 +79,7 @@ def _own_commands(document: dict[str, Any]) -> dict[str, str]:
 def resubmit(request: PortalRequest, problem: str = "", preview: str = "") -> Response:
     """Show the document of the job, to change it and submit it again."""
     job, document = sdk.jobs.job_document(request.client, request.params["key"])
-    record = _find_own_record(request, job)
+    record = find_own_record(request, job)
     hidden = mask_secrets(document) | {"prerequisites": document.get("prerequisites")}
     return job_page(
         request,

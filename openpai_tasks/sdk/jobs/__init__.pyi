@@ -1,5 +1,6 @@
 from .documents import check_verdicts as check_verdicts
 from .documents import compare_jobs as compare_jobs
+from .documents import describe_roles as describe_roles
 from .documents import job_document as job_document
 from .documents import parse_reference as parse_reference
 from .documents import validate_file as validate_file
