@@ -41,6 +41,13 @@ LARGEST_FORM = 1 << 20
 LARGEST_SIGN_IN = 16 << 10
 EVERYONE = ""  # all browsers together: they have the same address
 SIGN_INS, ALL_SIGN_INS = GuessRate(10, 300), GuessRate(50, 300)
+NOT_FOUND = {
+    "jobs": "No such job",
+    "sweeps": "No such sweep",
+    "storage": "No such file or folder",
+    "file": "No such file",
+}
+"""Titles of errors, by the part of the address that names what is missing."""
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data: blob:; connect-src 'self'; frame-src 'self'; form-action 'self'; "
@@ -129,7 +136,10 @@ class Portal(Dispatcher[Page]):
             response: Response = JSONResponse({"error": message}, status)
         else:
             request = _request(web, {}, session or _anonymous_session(), self._project, None)
-            response = request.page("problem.html", status, message=message, is_signed_in=session is not None)
+            title, is_signed_in = _title(err, web.url.path), session is not None
+            response = request.page(
+                "problem.html", status, title=title, message=message, is_signed_in=is_signed_in
+            )
         response.headers.update(err.headers if isinstance(err, RefusedCall) else {})
         return response
 
@@ -309,6 +319,17 @@ def _local(address: str) -> str:
     """Return a page of ours to go to; the first page instead of an address elsewhere."""
     is_ours = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
     return address if is_ours and "\\" not in address else "/"
+
+
+def _title(err: PaiError, path: str) -> str:
+    """Return what went wrong in a few words; the message has the details."""
+    words = split(path, exact=True)
+    if isinstance(err, NotFound):
+        what = words[2] if len(words) > 3 and words[0] == "c" else ""
+        return NOT_FOUND.get("file" if "outputs" in words[4:5] and words[5:] else what, "No such page")
+    kinds = ((Denied, "Not allowed"), (Unreachable, "The cluster does not answer"))
+    known = next((title for kind, title in kinds if isinstance(err, kind)), "")
+    return known or ("The cluster reports an error" if _status(err) >= 500 else "This cannot be done")
 
 
 def _status(err: PaiError) -> int:

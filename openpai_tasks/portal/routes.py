@@ -34,6 +34,17 @@ class Page:
         return self.path.endswith("live")
 
 
+def _form(path: str) -> list[Page]:
+    """Return what the form for a job sends."""
+    return [
+        Page("POST", path, submit_form.send),
+        Page("POST", f"{path}/check", submit_form.check),
+        Page("POST", f"{path}/preview", submit_form.preview),
+        Page("POST", f"{path}/upload", submit_form.upload),
+        Page("POST", f"{path}/remove", submit_form.remove),
+    ]
+
+
 TABLE = [
     Page("GET", "/", clusters.first_page),
     Page("GET", "/job-list.html", clusters.first_page),
@@ -50,18 +61,14 @@ TABLE = [
     Page("GET", "/c/{alias}/jobs/{key}/logs.live", logs.live),
     Page("GET", "/c/{alias}/jobs/{key}/logs.txt", logs.download),
     # Submit
-    Page("GET", "/c/{alias}/submit", submit.page),
-    Page("POST", "/c/{alias}/submit", submit.send),
-    Page("POST", "/c/{alias}/submit/check", submit.check),
-    Page("POST", "/c/{alias}/submit/preview", submit.preview),
-    Page("POST", "/c/{alias}/submit/convert", submit.convert),
-    Page("GET", "/c/{alias}/submit/schema", submit.schema),
-    Page("GET", "/c/{alias}/submit/form", submit_form.page),
-    Page("POST", "/c/{alias}/submit/form", submit_form.send),
-    Page("POST", "/c/{alias}/submit/form/check", submit_form.check),
-    Page("POST", "/c/{alias}/submit/form/preview", submit_form.preview),
-    Page("POST", "/c/{alias}/submit/form/upload", submit_form.upload),
-    Page("POST", "/c/{alias}/submit/form/remove", submit_form.remove),
+    Page("GET", "/c/{alias}/submit", submit_form.page),
+    *_form("/c/{alias}/submit"),
+    Page("GET", "/c/{alias}/submit/file", submit.page),
+    Page("POST", "/c/{alias}/submit/file", submit.send),
+    Page("POST", "/c/{alias}/submit/file/check", submit.check),
+    Page("POST", "/c/{alias}/submit/file/preview", submit.preview),
+    Page("POST", "/c/{alias}/submit/file/convert", submit.convert),
+    Page("GET", "/c/{alias}/submit/file/schema", submit.schema),
     # Clusters
     Page("GET", "/clusters", clusters.page),
     Page("GET", "/clusters.live", clusters.live),
@@ -79,8 +86,10 @@ TABLE = [
     Page("GET", "/c/{alias}/jobs/{key}/records", logs.records),
     Page("GET", "/c/{alias}/jobs/{key}/records.live", logs.records_live),
     Page("GET", "/c/{alias}/jobs/{key}/ssh-command", job.ssh_command),
-    Page("GET", "/c/{alias}/jobs/{key}/resubmit", job_document.resubmit),
-    Page("POST", "/c/{alias}/jobs/{key}/resubmit", job_document.send),
+    Page("GET", "/c/{alias}/jobs/{key}/resubmit", submit_form.resubmit),
+    *_form("/c/{alias}/jobs/{key}/resubmit"),
+    Page("GET", "/c/{alias}/jobs/{key}/resubmit/document", job_document.resubmit),
+    Page("POST", "/c/{alias}/jobs/{key}/resubmit/document", job_document.send),
     Page("GET", "/c/{alias}/jobs/{key}/compare", job_document.compare),
     Page("GET", "/c/{alias}/jobs/{key}/document", job_document.page),
     Page("GET", "/c/{alias}/jobs/{key}/document.txt", job_document.download),

@@ -92,10 +92,10 @@ def test_documents_are_shown_without_secrets(cluster, visitor):
     assert "s3cr3t-value" not in page.text + saved.text and "******" in page.text
     assert saved.headers["content-disposition"] == "attachment; filename*=UTF-8''secretive.yaml"
     assert yaml.safe_load(saved.text)["name"] == "secretive"
-    again = visitor.get("/c/local/jobs/secretive/resubmit").text
+    again = visitor.get("/c/local/jobs/secretive/resubmit/document").text
     assert 'type="password" name="secret.TOKEN"' in again and "s3cr3t-value" not in again
     document = yaml.safe_dump(yaml.safe_load(saved.text))
-    path = "/c/local/jobs/secretive/resubmit"
+    path = "/c/local/jobs/secretive/resubmit/document"
     missing = visitor.post(path, {"document": document, "name": "again"})
     assert missing.status_code == 400 and "type the secret" in missing.text
     form = {"document": document, "name": "again", "secret.TOKEN": "s3cr3t-value"}
@@ -119,11 +119,14 @@ def test_passwords_of_registries_are_masked_and_need_not_be_typed_again(cluster,
     (cluster.project / "private.json").write_text(json.dumps(document))
     cluster.ok("job.submit", "private.json")
     pages = [
-        visitor.get(f"/c/local/jobs/private/{tab}").text for tab in ("document", "resubmit", "provenance")
+        visitor.get(f"/c/local/jobs/private/{tab}").text
+        for tab in ("document", "resubmit/document", "provenance")
     ]
     assert not any("r3gistry" in page for page in pages) and 'type="password"' not in pages[1]
     yaml_text = visitor.get("/c/local/jobs/private/document.txt").text
-    sent = visitor.post("/c/local/jobs/private/resubmit", {"document": yaml_text, "name": "private-2"})
+    sent = visitor.post(
+        "/c/local/jobs/private/resubmit/document", {"document": yaml_text, "name": "private-2"}
+    )
     assert sent.url.endswith("~private-2")
     assert "r3gistry" in cluster.ok("job.config", "private-2").out
     assert "r3gistry" not in visitor.get("/c/local/jobs/private/compare?with=fails").text
@@ -135,7 +138,7 @@ def test_a_job_is_submitted_again_with_an_edited_document(cluster, visitor):
     cluster.ok("job.wait", "talks")
     document = visitor.get("/c/local/jobs/talks/document.txt").text.replace("say.py one", "say.py two")
     document = document.replace("name: talks", "name: talks-again")
-    sent = visitor.post("/c/local/jobs/talks/resubmit", {"document": document})
+    sent = visitor.post("/c/local/jobs/talks/resubmit/document", {"document": document})
     assert sent.status_code == 200 and sent.url.endswith("~talks-again")
     cluster.ok("job.wait", "talks-again")
     assert "hears two" in cluster.ok("job.logs", "talks-again").out  # with its sources
@@ -149,24 +152,26 @@ def test_the_form_offers_to_resume_a_job_with_checkpoints_or_to_start_fresh(clus
         "print('resumed' if ckpt.latest() else 'fresh'); ckpt.save(lambda path: open(path, 'w').close())\n"
     )
     cluster.ok("job.sub", "python3 saves.py", "--sources", "saves.py", "-j", "saves", "-f")
-    path = "/c/local/jobs/saves/resubmit"
+    path = "/c/local/jobs/saves/resubmit/document"
     assert "Resume from checkpoint 1 (state) of job saves, saved just now" in text(visitor.get(path).text)
     document = visitor.get("/c/local/jobs/saves/document.txt").text
     for start, name in {"resume": "resumed", "fresh": "fresh"}.items():
         assert visitor.post(path, {"document": document, "name": f"saves-{name}", "start": start}).ok
         assert cluster.ok("job.logs", f"saves-{name}", "--follow").out == f"{name}\n"
-    assert "Start from the beginning" not in visitor.get("/c/local/jobs/fails/resubmit").text
+    assert "Start from the beginning" not in visitor.get("/c/local/jobs/fails/resubmit/document").text
 
 
 def test_a_double_click_submits_a_job_again_once(cluster, visitor, failed):
-    page = visitor.get("/c/local/jobs/fails/resubmit").text
+    page = visitor.get("/c/local/jobs/fails/resubmit/document").text
     (draft,) = re.findall(r'name="draft" value="([^"]+)"', page)
     document = visitor.get("/c/local/jobs/fails/document.txt").text.replace(
         "name: fails", "name: clicked-$$$$"
     )
 
     def click(draft: str) -> str:
-        return visitor.post("/c/local/jobs/fails/resubmit", {"document": document, "draft": draft}).url
+        return visitor.post(
+            "/c/local/jobs/fails/resubmit/document", {"document": document, "draft": draft}
+        ).url
 
     assert click(draft) == click(draft) != click("another page")
     assert cluster.ok("job.list", "-o", "json").out.count('"clicked-') == 2
@@ -182,7 +187,7 @@ def test_a_double_click_submits_a_job_again_once(cluster, visitor, failed):
     ],
 )
 def test_mistakes_in_an_edited_document_are_named(visitor, failed, document, problem):
-    refused = visitor.post("/c/local/jobs/fails/resubmit", {"document": document})
+    refused = visitor.post("/c/local/jobs/fails/resubmit/document", {"document": document})
     assert refused.status_code == 400 and problem in text(refused.text)
     assert unescape(refused.text).count(document)  # what was typed stays
 
@@ -236,7 +241,16 @@ def test_nothing_from_a_cluster_becomes_part_of_a_page(lab):
             f"{job}/config": Reply(json.dumps(document), headers=(("Content-Type", "text/yaml"),)),
         }
     )
-    for tab in ("", "/logs", "/document", "/provenance", "/resubmit", "/compare", "/records"):
+    for tab in (
+        "",
+        "/logs",
+        "/document",
+        "/provenance",
+        "/resubmit",
+        "/resubmit/document",
+        "/compare",
+        "/records",
+    ):
         page = visitor.get(f"/c/lab/jobs/me~x{tab}")
         assert page.status_code == 200, (tab, text(page.text))
         assert "<img src=x" not in page.text
@@ -258,7 +272,7 @@ def test_a_page_changes_without_losing_what_is_open(cluster, tab, tmp_path):
     copy.focus()
     gate.touch()
     tab.wait_for_selector(".heading .state-succeeded")
-    tab.wait_for_selector("#job :text('the job has ended')")
+    tab.wait_for_selector("#job-tasks :text('the job has ended')")
     assert tab.locator("details.menu[open]").count() == 1 and tab.locator("button.danger").count() == 0
     assert copy.evaluate("node => node === document.activeElement")
     tab.keyboard.press("Escape")

@@ -113,7 +113,7 @@ def metrics(request: PortalRequest) -> Response:
 def metrics_live(request: PortalRequest) -> Steps:
     """Send the plots again whenever there are more points, until the job ends."""
     reader = metric_reader(request)
-    job, shown = reader.job, -1
+    job, shown = reader.job, (-1, False)
     for step in sdk.jobs.watch_steps(request.client, job.key):
         if isinstance(step, JobInfo):
             job = step
@@ -122,12 +122,11 @@ def metrics_live(request: PortalRequest) -> Steps:
             if not job.final:
                 continue
         found = reader.read(job)
-        count = sum(metric.count for metric in found)
-        if count != shown:
-            shown = count
-            yield Event(
-                "html", {"metrics": request.fragment("metrics_plots.html", **_metric_values(found, request))}
-            )
+        now = (sum(metric.count for metric in found), job.final)
+        if now != shown:
+            shown = now
+            plots = request.fragment("metrics_plots.html", job=job, **_metric_values(found, request))
+            yield Event("html", {"metrics": plots})
         if not isinstance(step, JobInfo):
             yield max(step, METRIC_SECONDS)
 

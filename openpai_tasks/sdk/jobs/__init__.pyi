@@ -43,6 +43,7 @@ from .polling import retry_during_outage as retry_during_outage
 from .resubmission import choose_start as choose_start
 from .resubmission import find_checkpoint as find_checkpoint
 from .resubmission import repeat as repeat
+from .resubmission import repeat_with_request as repeat_with_request
 from .submission import build as build
 from .submission import check_request as check_request
 from .submission import check_tags as check_tags
