@@ -32,6 +32,7 @@ from openpai_tasks.portal.routes import TABLE, Page
 from openpai_tasks.portal.sessions import Session, Sessions
 from openpai_tasks.settings.config import load_settings
 from openpai_tasks.settings.registry import is_embedded
+from openpai_tasks.text.plain import one_line
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ NOT_FOUND = {
     "file": "No such file",
 }
 """Titles of errors, by the part of the address that names what is missing."""
+LONGEST_TITLE = 60  # characters of an error's first words
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data: blob:; connect-src 'self'; frame-src 'self'; form-action 'self'; "
@@ -329,7 +331,10 @@ def _title(err: PaiError, path: str) -> str:
         return NOT_FOUND.get("file" if "outputs" in words[4:5] and words[5:] else what, "No such page")
     kinds = ((Denied, "Not allowed"), (Unreachable, "The cluster does not answer"))
     known = next((title for kind, title in kinds if isinstance(err, kind)), "")
-    return known or ("The cluster reports an error" if _status(err) >= 500 else "This cannot be done")
+    if known or _status(err) >= 500:
+        return known or "The cluster reports an error"
+    first = one_line(re.split(r"; |: | \(", str(err), maxsplit=1)[0])
+    return first[:1].upper() + first[1:] if 0 < len(first) <= LONGEST_TITLE else "This cannot be done"
 
 
 def _status(err: PaiError) -> int:

@@ -257,7 +257,111 @@ def test_nothing_from_a_cluster_becomes_part_of_a_page(lab):
         assert "&lt;img src=x" in page.text or tab in ("/compare", "/records")  # these show little of it
 
 
+BOOM = """\
+import sys
+
+
+def main(rate):
+    print("rate", rate)
+    return 1 / rate
+
+
+main(float(sys.argv[1]))
+"""
+
+
+def test_a_failure_is_fixed_by_the_form_of_its_page(cluster, tab):
+    """The page and `job.why` name the cause; the job is submitted again by the form, with its files."""
+    from playwright.sync_api import expect
+
+    (cluster.project / "boom.py").write_text(BOOM)
+    how = ("--sources", "boom.py", "--env", "NOTE=a b", "--max-time", "10m", "--tag", "first")
+    cluster.ok("job.sub", "python3 boom.py 0", *how, "-j", "boom")
+    cluster.inv("job.wait", "boom")
+    cause = "ZeroDivisionError: float division by zero (boom.py, line 6)"
+    why = cluster.ok("job.why", "boom").out
+    assert why.startswith(f"boom is FAILED: {cause}\n") and why.splitlines()[-1].startswith("exit code 1; ")
+    tab.goto(f"{tab.root}/c/local/jobs/boom")
+    assert tab.title().startswith("boom ")
+    expect(tab.locator(".cause")).to_have_text(cause)
+    expect(tab.locator(".command")).to_have_text("python3 boom.py 0")
+    expect(tab.locator("#job-log")).to_contain_text("rate 0.0")
+    tab.get_by_role("link", name="Resubmit").click()
+    command = tab.get_by_role("textbox", name="Command")
+    expect(command).to_have_value("python3 boom.py 0")
+    expect(tab.locator("[name=env_value]")).to_have_value("a b")
+    expect(tab.get_by_label("Time limit of a task")).to_have_value("600s")
+    expect(tab.get_by_label("Tags")).to_have_value("first")
+    tab.get_by_role("link", name="Document").click()
+    expect(tab.get_by_label("Document")).to_have_value(
+        re.compile("time limit of 600 s\n *python3 boom.py 0\n")
+    )
+    tab.get_by_role("link", name="Form").click()
+    command.fill("python3 boom.py 4; echo $NOTE > $PAI_OUTPUT_DIR/note.txt")
+    tab.get_by_label("Job name").fill("fixed")
+    tab.get_by_role("button", name="Submit").click()
+    tab.wait_for_url(re.compile("~fixed$"))
+    expect(tab.locator(".heading .state")).to_have_text("Succeeded", timeout=30_000)
+    expect(tab.locator("#job-log")).to_contain_text("rate 4.0")
+    expect(tab.locator("#job-outputs")).to_contain_text("note.txt 4 B")
+    assert re.match(r"fixed succeeded in [\d.]+s; 1 output file\n", cluster.ok("job.why", "fixed").out)
+    tab.get_by_role("link", name="Provenance").click()
+    expect(tab.locator(".facts").first).to_contain_text("Repeats")
+
+
+def test_what_the_form_cannot_express_opens_the_document(visitor, cluster):
+    parameters = {**TWO_TASKS, "name": "odd", "parameters": {"x": 1}, "jobRetryCount": 0}
+    (cluster.project / "odd.json").write_text(json.dumps(parameters))
+    cluster.ok("job.submit", "odd.json")
+    page = visitor.get("/c/local/jobs/odd/resubmit")
+    assert page.url.endswith("/resubmit/document") and "The form cannot express parameters:" in text(
+        page.text
+    )
+
+
+def test_pages_are_used_by_keyboard_alone(cluster, tab, failed):
+    from playwright.sync_api import expect
+
+    cluster.ok("job.sub", "true", "-j", "keys-1")
+    cluster.ok("job.wait", "keys-1")
+    tab.goto(f"{tab.root}/c/local/jobs")
+    tab.keyboard.press("?")
+    expect(tab.get_by_role("dialog", name="Keys")).to_contain_text("Next row")
+    tab.keyboard.press("j")  # not while the help is open
+    tab.keyboard.press("Escape")
+    expect(tab.get_by_role("dialog")).to_have_count(0)
+    tab.keyboard.press("/")
+    tab.keyboard.type("fails j?k")
+    assert tab.evaluate("document.activeElement.value") == "fails j?k"
+    tab.keyboard.press("Control+a")
+    tab.keyboard.type("keys-1")
+    tab.keyboard.press("Enter")
+    expect(tab.locator(".grid tbody tr")).to_have_count(1)
+    tab.keyboard.press("j")
+    tab.keyboard.press("k")
+    tab.keyboard.press("j")
+    assert tab.evaluate("document.activeElement.textContent") == "keys-1"
+    tab.keyboard.press("Enter")
+    tab.wait_for_url(re.compile("keys-1$"))
+    expect(tab.locator(".command")).to_have_text("true")
+
+
+def test_errors_are_titled_by_what_went_wrong(visitor):
+    titles = {
+        "/c/local/jobs/nope": "No such job",
+        "/c/local/nowhere": "No such page",
+        "/c/nowhere/jobs": "No cluster named &#39;nowhere&#39;",
+        "/c/local/sweeps/nope": "No such sweep",
+    }
+    for path, title in titles.items():
+        page = visitor.get(path)
+        assert page.status_code >= 400 and f"<h1>{title}</h1>" in page.text, (path, text(page.text))
+        assert f"<title>{title} " in page.text
+
+
 def test_a_page_changes_without_losing_what_is_open(cluster, tab, tmp_path):
+    from playwright.sync_api import expect
+
     gate = tmp_path / "go"
     cluster.ok("job.sub", f"until test -e {gate}; do sleep 0.1; done", "-j", "waits")
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -269,6 +373,8 @@ def test_a_page_changes_without_losing_what_is_open(cluster, tab, tmp_path):
     copy.click()
     tab.wait_for_selector(".copied")
     assert tab.evaluate("() => navigator.clipboard.readText()") == "pai job.logs waits --follow"
+    plain = tab.locator("[data-key=ssh] code")
+    expect(plain).to_contain_text("ssh ")  # without a click
     copy.focus()
     gate.touch()
     tab.wait_for_selector(".heading .state-succeeded")
