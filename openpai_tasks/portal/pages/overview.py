@@ -192,7 +192,7 @@ def _values(request: PortalRequest, job: JobInfo) -> dict[str, Any]:
         "shown": job,
         "is_past": False,
         "why": why,
-        "log": why.log if why else (),
+        "log": why.log if why else None,  # the live feed sends it
         "log_of": why.log_of if why else "",
         "attempts": earlier if client.capabilities.attempts else (),
         "timeline": timeline(job),
