@@ -346,6 +346,14 @@ def test_pages_are_used_by_keyboard_alone(cluster, tab, failed):
     expect(tab.locator(".command")).to_have_text("true")
 
 
+def test_a_job_without_metrics_and_a_job_of_the_editor_are_described_as_such(cluster, visitor, failed):
+    assert "No metrics were recorded" in visitor.get("/c/local/jobs/fails/metrics").text
+    edited = json.dumps({**TWO_TASKS, "name": "edited", "jobRetryCount": 0})
+    assert visitor.post("/c/local/submit/file", {"text": edited, "draft": "edited"}).url.endswith("~edited")
+    shown = text(visitor.get("/c/local/jobs/edited/provenance").text)
+    assert "not submitted by" not in shown and "Recorded in this project" in shown
+
+
 def test_errors_are_titled_by_what_went_wrong(visitor):
     titles = {
         "/c/local/jobs/nope": "No such job",

@@ -71,11 +71,14 @@ class Explanation:
 
     @property
     def headline(self) -> str:
-        is_over_well = self.state == states.SUCCEEDED
-        return f"{self.name} {self.why}" if is_over_well else f"{self.name} is {self.state}: {self.why}"
+        return f"{self.name} {self._state}"
+
+    @property
+    def _state(self) -> str:
+        return self.why if self.state == states.SUCCEEDED else f"is {self.state}: {self.why}"
 
     def __str__(self) -> str:
-        lines = [f"job {self.headline}", *self.advice, *self.facts, self.platform]
+        lines = [f"job {self.name!r} {self._state}", *self.advice, *self.facts, self.platform]
         return "\n".join(filter(None, lines))
 
 
