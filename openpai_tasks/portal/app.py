@@ -32,6 +32,7 @@ from openpai_tasks.portal.routes import TABLE, Page
 from openpai_tasks.portal.sessions import Session, Sessions
 from openpai_tasks.settings.config import load_settings
 from openpai_tasks.settings.registry import is_embedded
+from openpai_tasks.text.plain import one_line
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,14 @@ LARGEST_FORM = 1 << 20
 LARGEST_SIGN_IN = 16 << 10
 EVERYONE = ""  # all browsers together: they have the same address
 SIGN_INS, ALL_SIGN_INS = GuessRate(10, 300), GuessRate(50, 300)
+NOT_FOUND = {
+    "jobs": "No such job",
+    "sweeps": "No such sweep",
+    "storage": "No such file or folder",
+    "file": "No such file",
+}
+"""Titles of errors, by the part of the address that names what is missing."""
+LONGEST_TITLE = 60  # characters of an error's first words
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data: blob:; connect-src 'self'; frame-src 'self'; form-action 'self'; "
@@ -129,7 +138,10 @@ class Portal(Dispatcher[Page]):
             response: Response = JSONResponse({"error": message}, status)
         else:
             request = _request(web, {}, session or _anonymous_session(), self._project, None)
-            response = request.page("problem.html", status, message=message, is_signed_in=session is not None)
+            title, is_signed_in = _title(err, web.url.path), session is not None
+            response = request.page(
+                "problem.html", status, title=title, message=message, is_signed_in=is_signed_in
+            )
         response.headers.update(err.headers if isinstance(err, RefusedCall) else {})
         return response
 
@@ -310,6 +322,20 @@ def _local(address: str) -> str:
     """Return a page of ours to go to; the first page instead of an address elsewhere."""
     is_ours = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
     return address if is_ours and "\\" not in address else "/"
+
+
+def _title(err: PaiError, path: str) -> str:
+    """Return what went wrong in a few words; the message has the details."""
+    words = split(path, exact=True)
+    if isinstance(err, NotFound):
+        what = words[2] if len(words) > 3 and words[0] == "c" else ""
+        return NOT_FOUND.get("file" if "outputs" in words[4:5] and words[5:] else what, "No such page")
+    kinds = ((Denied, "Not allowed"), (Unreachable, "The cluster does not answer"))
+    known = next((title for kind, title in kinds if isinstance(err, kind)), "")
+    if known or _status(err) >= 500:
+        return known or "The cluster reports an error"
+    first = one_line(re.split(r"; |: | \(", str(err), maxsplit=1)[0])
+    return first[:1].upper() + first[1:] if 0 < len(first) <= LONGEST_TITLE else "This cannot be done"
 
 
 def _status(err: PaiError) -> int:

@@ -14,6 +14,7 @@ from openpai_tasks.portal.pages import (
     job_document,
     jobs,
     logs,
+    overview,
     storage,
     submit,
     submit_form,
@@ -34,6 +35,17 @@ class Page:
         return self.path.endswith("live")
 
 
+def _form(path: str) -> list[Page]:
+    """Return what the form for a job sends."""
+    return [
+        Page("POST", path, submit_form.send),
+        Page("POST", f"{path}/check", submit_form.check),
+        Page("POST", f"{path}/preview", submit_form.preview),
+        Page("POST", f"{path}/upload", submit_form.upload),
+        Page("POST", f"{path}/remove", submit_form.remove),
+    ]
+
+
 TABLE = [
     Page("GET", "/", clusters.first_page),
     Page("GET", "/job-list.html", clusters.first_page),
@@ -46,8 +58,8 @@ TABLE = [
     Page("POST", "/c/{alias}/jobs.compare", jobs.compare),
     Page("POST", "/c/{alias}/jobs.tag", jobs.tag),
     Page("POST", "/c/{alias}/jobs.resubmit", jobs.resubmit),
-    Page("GET", "/c/{alias}/jobs/{key}", job.page),
-    Page("GET", "/c/{alias}/jobs/{key}/live", job.live),
+    Page("GET", "/c/{alias}/jobs/{key}", overview.page),
+    Page("GET", "/c/{alias}/jobs/{key}/live", overview.live),
     Page("POST", "/c/{alias}/jobs/{key}/stop", job.stop),
     Page("GET", "/c/{alias}/jobs/{key}/logs", logs.page),
     Page("GET", "/c/{alias}/jobs/{key}/logs.live", logs.live),
@@ -56,18 +68,14 @@ TABLE = [
     Page("GET", "/c/{alias}/jobs/{key}/logs.find.live", logs.find),
     Page("GET", "/c/{alias}/jobs/{key}/logs.txt", logs.download),
     # Submit
-    Page("GET", "/c/{alias}/submit", submit.page),
-    Page("POST", "/c/{alias}/submit", submit.send),
-    Page("POST", "/c/{alias}/submit/check", submit.check),
-    Page("POST", "/c/{alias}/submit/preview", submit.preview),
-    Page("POST", "/c/{alias}/submit/convert", submit.convert),
-    Page("GET", "/c/{alias}/submit/schema", submit.schema),
-    Page("GET", "/c/{alias}/submit/form", submit_form.page),
-    Page("POST", "/c/{alias}/submit/form", submit_form.send),
-    Page("POST", "/c/{alias}/submit/form/check", submit_form.check),
-    Page("POST", "/c/{alias}/submit/form/preview", submit_form.preview),
-    Page("POST", "/c/{alias}/submit/form/upload", submit_form.upload),
-    Page("POST", "/c/{alias}/submit/form/remove", submit_form.remove),
+    Page("GET", "/c/{alias}/submit", submit_form.page),
+    *_form("/c/{alias}/submit"),
+    Page("GET", "/c/{alias}/submit/file", submit.page),
+    Page("POST", "/c/{alias}/submit/file", submit.send),
+    Page("POST", "/c/{alias}/submit/file/check", submit.check),
+    Page("POST", "/c/{alias}/submit/file/preview", submit.preview),
+    Page("POST", "/c/{alias}/submit/file/convert", submit.convert),
+    Page("GET", "/c/{alias}/submit/file/schema", submit.schema),
     # Clusters
     Page("GET", "/clusters", clusters.page),
     Page("GET", "/clusters.live", clusters.live),
@@ -85,8 +93,10 @@ TABLE = [
     Page("GET", "/c/{alias}/jobs/{key}/records", logs.records),
     Page("GET", "/c/{alias}/jobs/{key}/records.live", logs.records_live),
     Page("GET", "/c/{alias}/jobs/{key}/ssh-command", job.ssh_command),
-    Page("GET", "/c/{alias}/jobs/{key}/resubmit", job_document.resubmit),
-    Page("POST", "/c/{alias}/jobs/{key}/resubmit", job_document.send),
+    Page("GET", "/c/{alias}/jobs/{key}/resubmit", submit_form.resubmit),
+    *_form("/c/{alias}/jobs/{key}/resubmit"),
+    Page("GET", "/c/{alias}/jobs/{key}/resubmit/document", job_document.resubmit),
+    Page("POST", "/c/{alias}/jobs/{key}/resubmit/document", job_document.send),
     Page("GET", "/c/{alias}/jobs/{key}/compare", compare.compare_one),
     Page("GET", "/c/{alias}/jobs/{key}/document", job_document.page),
     Page("GET", "/c/{alias}/jobs/{key}/document.txt", job_document.download),

@@ -255,7 +255,7 @@ def test_pages_of_the_portal_show_a_datacenter(dc):
         "jobs",
         "cluster",
         "submit",
-        "submit/form",
+        "submit/file",
         "storage/pfs",
         f"storage/pfs/home/{user}",
         "sweeps",

@@ -92,10 +92,10 @@ def test_documents_are_shown_without_secrets(cluster, visitor):
     assert "s3cr3t-value" not in page.text + saved.text and "******" in page.text
     assert saved.headers["content-disposition"] == "attachment; filename*=UTF-8''secretive.yaml"
     assert yaml.safe_load(saved.text)["name"] == "secretive"
-    again = visitor.get("/c/local/jobs/secretive/resubmit").text
+    again = visitor.get("/c/local/jobs/secretive/resubmit/document").text
     assert 'type="password" name="secret.TOKEN"' in again and "s3cr3t-value" not in again
     document = yaml.safe_dump(yaml.safe_load(saved.text))
-    path = "/c/local/jobs/secretive/resubmit"
+    path = "/c/local/jobs/secretive/resubmit/document"
     missing = visitor.post(path, {"document": document, "name": "again"})
     assert missing.status_code == 400 and "type the secret" in missing.text
     form = {"document": document, "name": "again", "secret.TOKEN": "s3cr3t-value"}
@@ -119,11 +119,14 @@ def test_passwords_of_registries_are_masked_and_need_not_be_typed_again(cluster,
     (cluster.project / "private.json").write_text(json.dumps(document))
     cluster.ok("job.submit", "private.json")
     pages = [
-        visitor.get(f"/c/local/jobs/private/{tab}").text for tab in ("document", "resubmit", "provenance")
+        visitor.get(f"/c/local/jobs/private/{tab}").text
+        for tab in ("document", "resubmit/document", "provenance")
     ]
     assert not any("r3gistry" in page for page in pages) and 'type="password"' not in pages[1]
     yaml_text = visitor.get("/c/local/jobs/private/document.txt").text
-    sent = visitor.post("/c/local/jobs/private/resubmit", {"document": yaml_text, "name": "private-2"})
+    sent = visitor.post(
+        "/c/local/jobs/private/resubmit/document", {"document": yaml_text, "name": "private-2"}
+    )
     assert sent.url.endswith("~private-2")
     assert "r3gistry" in cluster.ok("job.config", "private-2").out
     assert "r3gistry" not in visitor.get("/c/local/jobs/private/compare?with=fails").text
@@ -135,7 +138,7 @@ def test_a_job_is_submitted_again_with_an_edited_document(cluster, visitor):
     cluster.ok("job.wait", "talks")
     document = visitor.get("/c/local/jobs/talks/document.txt").text.replace("say.py one", "say.py two")
     document = document.replace("name: talks", "name: talks-again")
-    sent = visitor.post("/c/local/jobs/talks/resubmit", {"document": document})
+    sent = visitor.post("/c/local/jobs/talks/resubmit/document", {"document": document})
     assert sent.status_code == 200 and sent.url.endswith("~talks-again")
     cluster.ok("job.wait", "talks-again")
     assert "hears two" in cluster.ok("job.logs", "talks-again").out  # with its sources
@@ -149,24 +152,26 @@ def test_the_form_offers_to_resume_a_job_with_checkpoints_or_to_start_fresh(clus
         "print('resumed' if ckpt.latest() else 'fresh'); ckpt.save(lambda path: open(path, 'w').close())\n"
     )
     cluster.ok("job.sub", "python3 saves.py", "--sources", "saves.py", "-j", "saves", "-f")
-    path = "/c/local/jobs/saves/resubmit"
+    path = "/c/local/jobs/saves/resubmit/document"
     assert "Resume from checkpoint 1 (state) of job saves, saved just now" in text(visitor.get(path).text)
     document = visitor.get("/c/local/jobs/saves/document.txt").text
     for start, name in {"resume": "resumed", "fresh": "fresh"}.items():
         assert visitor.post(path, {"document": document, "name": f"saves-{name}", "start": start}).ok
         assert cluster.ok("job.logs", f"saves-{name}", "--follow").out == f"{name}\n"
-    assert "Start from the beginning" not in visitor.get("/c/local/jobs/fails/resubmit").text
+    assert "Start from the beginning" not in visitor.get("/c/local/jobs/fails/resubmit/document").text
 
 
 def test_a_double_click_submits_a_job_again_once(cluster, visitor, failed):
-    page = visitor.get("/c/local/jobs/fails/resubmit").text
+    page = visitor.get("/c/local/jobs/fails/resubmit/document").text
     (draft,) = re.findall(r'name="draft" value="([^"]+)"', page)
     document = visitor.get("/c/local/jobs/fails/document.txt").text.replace(
         "name: fails", "name: clicked-$$$$"
     )
 
     def click(draft: str) -> str:
-        return visitor.post("/c/local/jobs/fails/resubmit", {"document": document, "draft": draft}).url
+        return visitor.post(
+            "/c/local/jobs/fails/resubmit/document", {"document": document, "draft": draft}
+        ).url
 
     assert click(draft) == click(draft) != click("another page")
     assert cluster.ok("job.list", "-o", "json").out.count('"clicked-') == 2
@@ -182,7 +187,7 @@ def test_a_double_click_submits_a_job_again_once(cluster, visitor, failed):
     ],
 )
 def test_mistakes_in_an_edited_document_are_named(visitor, failed, document, problem):
-    refused = visitor.post("/c/local/jobs/fails/resubmit", {"document": document})
+    refused = visitor.post("/c/local/jobs/fails/resubmit/document", {"document": document})
     assert refused.status_code == 400 and problem in text(refused.text)
     assert unescape(refused.text).count(document)  # what was typed stays
 
@@ -235,14 +240,135 @@ def test_nothing_from_a_cluster_becomes_part_of_a_page(lab):
             f"{job}/config": Reply(json.dumps(document), headers=(("Content-Type", "text/yaml"),)),
         }
     )
-    for tab in ("", "/logs", "/document", "/provenance", "/resubmit", "/compare", "/records"):
+    for tab in (
+        "",
+        "/logs",
+        "/document",
+        "/provenance",
+        "/resubmit",
+        "/resubmit/document",
+        "/compare",
+        "/records",
+    ):
         page = visitor.get(f"/c/lab/jobs/me~x{tab}")
         assert page.status_code == 200, (tab, text(page.text))
         assert "<img src=x" not in page.text
         assert "&lt;img src=x" in page.text or tab in ("/compare", "/records")  # these show little of it
 
 
+BOOM = """\
+import sys
+
+
+def main(rate):
+    print("rate", rate)
+    return 1 / rate
+
+
+main(float(sys.argv[1]))
+"""
+
+
+def test_a_failure_is_fixed_by_the_form_of_its_page(cluster, tab):
+    """The page and `job.why` name the cause; the job is submitted again by the form, with its files."""
+    from playwright.sync_api import expect
+
+    (cluster.project / "boom.py").write_text(BOOM)
+    how = ("--sources", "boom.py", "--env", "NOTE=a b", "--max-time", "10m", "--tag", "first")
+    cluster.ok("job.sub", "python3 boom.py 0", *how, "-j", "boom")
+    cluster.inv("job.wait", "boom")
+    cause = "ZeroDivisionError: float division by zero (boom.py, line 6)"
+    why = cluster.ok("job.why", "boom").out
+    assert why.startswith(f"boom is FAILED: {cause}\n") and why.splitlines()[-1].startswith("exit code 1; ")
+    tab.goto(f"{tab.root}/c/local/jobs/boom")
+    assert tab.title().startswith("boom ")
+    expect(tab.locator(".cause")).to_have_text(cause)
+    expect(tab.locator(".command")).to_have_text("python3 boom.py 0")
+    expect(tab.locator("#job-log")).to_contain_text("rate 0.0")
+    tab.get_by_role("link", name="Resubmit").click()
+    command = tab.get_by_role("textbox", name="Command")
+    expect(command).to_have_value("python3 boom.py 0")
+    expect(tab.locator("[name=env_value]")).to_have_value("a b")
+    expect(tab.get_by_label("Time limit of a task")).to_have_value("600s")
+    expect(tab.get_by_label("Tags")).to_have_value("first")
+    tab.get_by_role("link", name="Document").click()
+    expect(tab.get_by_label("Document")).to_have_value(
+        re.compile("time limit of 600 s\n *python3 boom.py 0\n")
+    )
+    tab.get_by_role("link", name="Form").click()
+    command.fill("python3 boom.py 4; echo $NOTE > $PAI_OUTPUT_DIR/note.txt")
+    tab.get_by_label("Job name").fill("fixed")
+    tab.get_by_role("button", name="Submit").click()
+    tab.wait_for_url(re.compile("~fixed$"))
+    expect(tab.locator(".heading .state")).to_have_text("Succeeded", timeout=30_000)
+    expect(tab.locator("#job-log")).to_contain_text("rate 4.0")
+    expect(tab.locator("#job-outputs")).to_contain_text("note.txt 4 B")
+    assert re.match(r"fixed succeeded in [\d.]+s; 1 output file\n", cluster.ok("job.why", "fixed").out)
+    tab.get_by_role("link", name="Provenance").click()
+    expect(tab.locator(".facts").first).to_contain_text("Repeats")
+
+
+def test_what_the_form_cannot_express_opens_the_document(visitor, cluster):
+    parameters = {**TWO_TASKS, "name": "odd", "parameters": {"x": 1}, "jobRetryCount": 0}
+    (cluster.project / "odd.json").write_text(json.dumps(parameters))
+    cluster.ok("job.submit", "odd.json")
+    page = visitor.get("/c/local/jobs/odd/resubmit")
+    assert page.url.endswith("/resubmit/document") and "The form cannot express parameters:" in text(
+        page.text
+    )
+
+
+def test_pages_are_used_by_keyboard_alone(cluster, tab, failed):
+    from playwright.sync_api import expect
+
+    cluster.ok("job.sub", "true", "-j", "keys-1")
+    cluster.ok("job.wait", "keys-1")
+    tab.goto(f"{tab.root}/c/local/jobs")
+    tab.keyboard.press("?")
+    expect(tab.get_by_role("dialog", name="Keys")).to_contain_text("Next row")
+    tab.keyboard.press("j")  # not while the help is open
+    tab.keyboard.press("Escape")
+    expect(tab.get_by_role("dialog")).to_have_count(0)
+    tab.keyboard.press("/")
+    tab.keyboard.type("fails j?k")
+    assert tab.evaluate("document.activeElement.value") == "fails j?k"
+    tab.keyboard.press("Control+a")
+    tab.keyboard.type("keys-1")
+    tab.keyboard.press("Enter")
+    expect(tab.locator(".grid tbody tr")).to_have_count(1)
+    tab.keyboard.press("j")
+    tab.keyboard.press("k")
+    tab.keyboard.press("j")
+    assert tab.evaluate("document.activeElement.textContent") == "keys-1"
+    tab.keyboard.press("Enter")
+    tab.wait_for_url(re.compile("keys-1$"))
+    expect(tab.locator(".command")).to_have_text("true")
+
+
+def test_a_job_without_metrics_and_a_job_of_the_editor_are_described_as_such(cluster, visitor, failed):
+    assert "No metrics were recorded" in visitor.get("/c/local/jobs/fails/metrics").text
+    edited = json.dumps({**TWO_TASKS, "name": "edited", "jobRetryCount": 0})
+    assert visitor.post("/c/local/submit/file", {"text": edited, "draft": "edited"}).url.endswith("~edited")
+    shown = text(visitor.get("/c/local/jobs/edited/provenance").text)
+    assert "not submitted by" not in shown and "Recorded in this project" in shown
+
+
+def test_errors_are_titled_by_what_went_wrong(visitor):
+    titles = {
+        "/c/local/jobs/nope": "No such job",
+        "/c/local/nowhere": "No such page",
+        "/c/nowhere/jobs": "No cluster named &#39;nowhere&#39;",
+        "/c/local/sweeps/nope": "No such sweep",
+    }
+    for path, title in titles.items():
+        page = visitor.get(path)
+        assert page.status_code >= 400 and f"<h1>{title}</h1>" in page.text, (path, text(page.text))
+        assert f"<title>{title} " in page.text
+
+
 def test_a_page_changes_without_losing_what_is_open(cluster, tab, tmp_path):
+    from playwright.sync_api import expect
+
     gate = tmp_path / "go"
     cluster.ok("job.sub", f"until test -e {gate}; do sleep 0.1; done", "-j", "waits")
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -254,10 +380,12 @@ def test_a_page_changes_without_losing_what_is_open(cluster, tab, tmp_path):
     copy.click()
     tab.wait_for_selector(".copied")
     assert tab.evaluate("() => navigator.clipboard.readText()") == "pai job.logs waits --follow"
+    plain = tab.locator("[data-key=ssh] code")
+    expect(plain).to_contain_text("ssh ")  # without a click
     copy.focus()
     gate.touch()
     tab.wait_for_selector(".heading .state-succeeded")
-    tab.wait_for_selector("#job :text('the job has ended')")
+    tab.wait_for_selector("#job-tasks :text('the job has ended')")
     assert tab.locator("details.menu[open]").count() == 1 and tab.locator("button.danger").count() == 0
     assert copy.evaluate("node => node === document.activeElement")
     tab.keyboard.press("Escape")

@@ -17,10 +17,19 @@ PAGES = [
     JOB,
     *(
         f"{JOB}/{tab}"
-        for tab in ("logs", "metrics", "outputs", "document", "provenance", "resubmit", "compare")
+        for tab in (
+            "logs",
+            "metrics",
+            "outputs",
+            "document",
+            "provenance",
+            "resubmit",
+            "resubmit/document",
+            "compare",
+        )
     ),
     "/c/local/submit",
-    "/c/local/submit/form",
+    "/c/local/submit/file",
     "/c/local/cluster",
     "/c/local/storage",
     "/c/local/storage/home",

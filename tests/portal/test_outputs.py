@@ -159,9 +159,9 @@ def test_users_with_a_password_see_no_files_of_others(cluster, visitor, written)
     for path in ("outputs/notes.txt", "outputs/notes.txt?view=download", "outputs/page.html?view=raw"):
         assert web.get(f"{job}/{path}", timeout=60).status_code == 403
     assert "Recorded in this project" not in web.get(f"{job}/provenance", timeout=60).text
-    page = web.get(f"{job}/resubmit", timeout=60).text
+    page = web.get(f"{job}/resubmit/document", timeout=60).text
     token = page.partition('name="csrf" content="')[2].partition('"')[0]
-    sent = web.post(f"{job}/resubmit", data={"csrf": token, "document": "name: x"}, timeout=60)
+    sent = web.post(f"{job}/resubmit/document", data={"csrf": token, "document": "name: x"}, timeout=60)
     assert sent.status_code == 400 and "are not shown here" in sent.text
     ssh = web.get(f"{job}/ssh-command", timeout=60)
     assert ssh.status_code == 403

@@ -24,8 +24,8 @@ from openpai_tasks.portal.sessions import Session
 from openpai_tasks.portal.uploads import Upload
 from tests.portal.conftest import Web
 
-HERE = "/c/local/submit"
-FORM = f"{HERE}/form"
+HERE = "/c/local/submit/file"
+FORM = "/c/local/submit"
 JSON = {"accept": "application/json"}
 GUIDE = {
     "jobName": "hello-world",
@@ -89,7 +89,7 @@ def test_the_page_has_a_job_that_is_ready_to_be_sent(cluster, visitor):
 
 
 def test_the_old_address_leads_to_the_editor(visitor):
-    assert visitor.get("/submit.html").url.endswith(HERE)
+    assert visitor.get("/submit.html").url.endswith(FORM)
 
 
 def test_problems_have_their_lines(visitor):
@@ -179,9 +179,9 @@ def test_the_text_is_kept_while_the_cluster_does_not_answer(cluster, visitor, se
     cluster.ok("cluster.add", "gone", server.uri, "--user", "ann", "--no-check", OPENPAI_TOKEN="x")
     server.close()
     text = document("kept")
-    page = visitor.post("/c/gone/submit", {"text": text})
+    page = visitor.post("/c/gone/submit/file", {"text": text})
     assert page.status_code >= 400 and text_of(page) == text
-    page = visitor.post("/c/gone/submit/form", {"command": "echo kept", "draft": "gone"})
+    page = visitor.post("/c/gone/submit", {"command": "echo kept", "draft": "gone"})
     assert page.status_code >= 400 and text_of(page, "command") == "echo kept"
 
 
@@ -189,7 +189,7 @@ def test_the_text_is_kept_while_the_cluster_does_not_answer(cluster, visitor, se
 
 
 def test_every_template_fills_the_editor(visitor):
-    names = re.findall(r'href="/c/local/submit\?template=([^"]+)"', visitor.get(HERE).text)
+    names = re.findall(r'href="/c/local/submit/file\?template=([^"]+)"', visitor.get(HERE).text)
     assert "hello" in names and "gpu-training" in names
     for name in names:
         text = text_of(visitor.get(f"{HERE}?template={name}"))
@@ -443,6 +443,7 @@ def test_a_newcomer_pastes_a_job_and_reads_its_log(cluster, tab, tmp_path):
     text = json.dumps({**GUIDE, "taskRoles": [role]}, indent=2)
     cluster.ok("job.sub", wait_for(tmp_path / "first"), "--cpu", "1000", "--job-name", "in-the-way")
     tab.goto(f"{tab.root}/submit.html")
+    tab.get_by_role("link", name="Job file").click()
     expect(tab.locator("#verdict")).to_have_text("Valid v2 job")
     area = tab.get_by_label("v2 YAML or v1 JSON")
     area.press("Control+a")
@@ -474,7 +475,7 @@ def test_a_newcomer_pastes_a_job_and_reads_its_log(cluster, tab, tmp_path):
 COMPLETE = """async ([text, at]) => {
   const folder = document.querySelector("script[type=module]").src.replace(/[^/]+$/, "");
   const { placeAt, suggestions } = await import(folder + "complete.js");
-  const schemas = await (await fetch("/c/local/submit/schema")).json();
+  const schemas = await (await fetch("/c/local/submit/file/schema")).json();
   const place = placeAt(text, at);
   const found = place && suggestions(text.includes("jobName") ? schemas.v1 : schemas.v2, place);
   return found?.map((one) => one.name);
@@ -592,7 +593,14 @@ def test_the_form_sends_chosen_files_and_copies_its_texts(cluster, tab, tmp_path
     tab.get_by_role("button", name="Submit").click()
     expect(tab.locator("#trouble")).to_contain_text("Not submitted")
     assert re.search("status of 400", tab.problems.pop())  # the browser reports the refusal, too
+    assert tab.evaluate("document.activeElement.name") == "memoryMB"
     tab.get_by_label("Memory per task").fill("512")
+    tab.get_by_label("GPUs per task").fill("abc")  # answered by our own sentence, at the field
+    problem = tab.locator(".field:has([name=gpu]) + #form-problem")
+    expect(problem).to_contain_text("“GPUs per task” needs a whole number, got 'abc'")
+    tab.get_by_label("GPUs per task").fill("9999")
+    expect(tab.locator("#form-problem")).to_contain_text("the job asks for 9999")
+    tab.get_by_label("GPUs per task").fill("")
     expect(tab.get_by_label("Memory per task")).not_to_have_attribute("aria-invalid", "true")
     tab.get_by_role("button", name="Submit").dblclick()
     tab.wait_for_url(re.compile("~by-form$"))

@@ -1,36 +1,30 @@
-"""The pages of a job: what they share, its overview with tasks and events, its metrics and its outputs."""
+"""The pages of a job: what they share, its metrics and its outputs."""
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 from starlette.responses import JSONResponse, Response
 
 from openpai_tasks import render, sdk
-from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import Denied, NotFound, PaiError
 from openpai_tasks.portal import previews
 from openpai_tasks.portal.html import url
 from openpai_tasks.portal.live import Event, Steps
-from openpai_tasks.portal.pages.usage import UsagePart, usage_values
 from openpai_tasks.portal.plots import Plot, line_plot, metric_data
 from openpai_tasks.portal.request import PortalRequest, redirect, whole_number
-from openpai_tasks.protocol.document.ports import listening_ports
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk.diagnosis.explain import Explanation
 from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader, is_lower_better
 from openpai_tasks.sdk.jobs.outputs import Outputs
+from openpai_tasks.sdk.jobs.records import Record, find_record
 from openpai_tasks.settings.config import load_settings
 from openpai_tasks.storage.location import Location
 
-MOST_ATTEMPTS = 20
-"""Latest attempts that the page links to."""
 METRIC_SECONDS = 2.0
 MOST_FILES = 1000
 """Output files that the page lists."""
@@ -47,6 +41,14 @@ def job_page(
 ) -> Response:
     """Return a page of a job, with the tab that is open."""
     return request.page(template, status, tab=tab, **heading_values(request, job), **values)
+
+
+def find_own_record(request: PortalRequest, job: JobInfo) -> Record | None:
+    """Return what this project's folder recorded about the submission."""
+    try:
+        return find_record(request.records, job.name, request.alias)
+    except PaiError:
+        return None
 
 
 def check_files(request: PortalRequest, user: str) -> None:
@@ -85,47 +87,6 @@ def _commands(request: PortalRequest, job: JobInfo) -> list[tuple[str, str]]:
     return [*found, *shell, line("Stop it", "job.stop")]
 
 
-@dataclass(frozen=True)
-class TimelineEntry:
-    """Something that happened to the job; ``time`` is in milliseconds."""
-
-    time: int | None
-    reason: str
-    message: str = ""
-    count: int = 1
-    is_warning: bool = False
-
-
-def page(request: PortalRequest) -> Response:
-    client = request.client
-    latest = sdk.jobs.describe(client, request.params["key"])
-    attempt = whole_number(request.query.get("attempt", ""))
-    values = _values(request, latest)
-    if attempt is not None and attempt != latest.attempt:
-        values |= {"shown": sdk.jobs.at_attempt(client, latest, attempt), "is_past": True}
-    values |= usage_values(client, values["shown"])
-    sweep = sdk.sweeps.read_sweep_mark(_document(client, latest)).get("name")
-    return job_page(request, "job.html", "overview", latest, sweep=str(sweep or ""), **values)
-
-
-def live(request: PortalRequest) -> Steps:
-    """Send the changing parts again whenever the job has changed."""
-    usage, job = UsagePart(request), find_job(request)
-    for step in sdk.jobs.watch_steps(request.client, request.params["key"]):
-        yield from usage.news(job)
-        if isinstance(step, JobInfo):
-            job = sdk.jobs.describe(request.client, request.params["key"])
-            heading = heading_values(request, job)
-            parts = {
-                "job-heading": request.fragment("job_heading.html", **heading),
-                "job": request.fragment("job_summary.html", **heading, **_values(request, job)),
-            }
-            yield Event("html", parts)
-        else:
-            yield step
-    yield from usage.news(job)
-
-
 def stop(request: PortalRequest) -> Response:
     sdk.jobs.stop(request.client, [request.params["key"]])
     return redirect("c", request.alias, "jobs", request.params["key"])
@@ -143,56 +104,13 @@ def ssh_command(request: PortalRequest) -> Response:
     return JSONResponse({"text": shlex.join(sdk.ssh.ssh_command(target))})
 
 
-def _values(request: PortalRequest, job: JobInfo) -> dict[str, Any]:
-    client = request.client
-    earlier = range(max(0, job.attempt - MOST_ATTEMPTS), job.attempt)
-    return {
-        "shown": job,
-        "is_past": False,
-        "why": _why(client, job),
-        "attempts": earlier if client.capabilities.attempts else (),
-        "timeline": timeline(job),
-        "listening": partial(listening_ports, _document(client, job)),
-    }
-
-
-def _document(client: Backend, job: JobInfo) -> Any:
-    """Return the job's document; None if it cannot be read."""
-    with contextlib.suppress(PaiError):
-        return client.job_document(job.key)
-    return None
-
-
-def _why(client: Backend, job: JobInfo) -> Explanation | None:
-    """Return why a job waits or has failed; None for a job without trouble."""
-    if job.state in ("RUNNING", "SUCCEEDED"):
-        return None
-    try:
-        return sdk.diagnosis.explain_job(client, job)
-    except PaiError:
-        return None
-
-
-def timeline(job: JobInfo) -> list[TimelineEntry]:
-    """Return what happened, oldest first; clusters without events still know when the job began and ended."""
-    found = [TimelineEntry(job.submitted, "Submitted")] if job.submitted else []
-    if not job.events:
-        found += [TimelineEntry(job.launched, "Started")] if job.launched else []
-        found += [TimelineEntry(job.completed, "Ended", job.message)] if job.completed else []
-    found += [
-        TimelineEntry(event.time, event.reason, event.message, event.count, event.type == "Warning")
-        for event in reversed(job.events)
-    ]
-    return sorted(found, key=lambda entry: (entry.time is None, entry.time or 0))
-
-
 # Metrics
 
 
 def metrics(request: PortalRequest) -> Response:
     job = find_job(request)
     try:
-        values = _metric_values(_reader(request).read(job), request)
+        values = _metric_values(metric_reader(request).read(job), request)
     except PaiError as err:
         values = _metric_values([], request) | {"problem": str(err)}
     return job_page(request, "metrics.html", "metrics", job, **values)
@@ -200,8 +118,8 @@ def metrics(request: PortalRequest) -> Response:
 
 def metrics_live(request: PortalRequest) -> Steps:
     """Send the plots again whenever there are more points, until the job ends."""
-    reader = _reader(request)
-    job, shown = reader.job, -1
+    reader = metric_reader(request)
+    job, shown = reader.job, (-1, False)
     for step in sdk.jobs.watch_steps(request.client, job.key):
         if isinstance(step, JobInfo):
             job = step
@@ -210,31 +128,35 @@ def metrics_live(request: PortalRequest) -> Steps:
             if not job.final:
                 continue
         found = reader.read(job)
-        count = sum(metric.count for metric in found)
-        if count != shown:
-            shown = count
-            yield Event(
-                "html", {"metrics": request.fragment("metrics_plots.html", **_metric_values(found, request))}
-            )
+        now = (sum(metric.count for metric in found), job.final)
+        if now != shown:
+            shown = now
+            plots = request.fragment("metrics_plots.html", job=job, **_metric_values(found, request))
+            yield Event("html", {"metrics": plots})
         if not isinstance(step, JobInfo):
             yield max(step, METRIC_SECONDS)
 
 
-def _reader(request: PortalRequest) -> MetricReader:
+def metric_reader(request: PortalRequest) -> MetricReader:
     check_files(request, find_job(request).user)
     return sdk.jobs.MetricReader(request.client, request.params["key"], request.mounts, is_thinned=True)
 
 
 def metrics_data(request: PortalRequest) -> Response:
     """Return the numbers of one metric, for the script of its plot."""
-    return JSONResponse(metric_data(_reader(request).read(), request.query))
+    return JSONResponse(metric_data(metric_reader(request).read(), request.query))
 
 
 def _metric_values(found: list[Metric], request: PortalRequest) -> dict[str, Any]:
     wanted = request.query.get("metric", "").split()
     chosen = sdk.jobs.select_metrics(found, wanted)
-    source = partial(url, "c", request.alias, "jobs", request.params["key"], "metrics.json")
-    return {"plots": metric_plots(chosen, found, source), "metrics": chosen, "problem": "", "wanted": wanted}
+    plots = metric_plots(chosen, found, metrics_address(request))
+    return {"plots": plots, "metrics": chosen, "problem": "", "wanted": wanted}
+
+
+def metrics_address(request: PortalRequest) -> Callable[..., str]:
+    """Return a function that makes addresses of the numbers of a metric."""
+    return partial(url, "c", request.alias, "jobs", request.params["key"], "metrics.json")
 
 
 def metric_plots(chosen: Sequence[Metric], found: Sequence[Metric], source: Callable[..., str]) -> list[Plot]:
@@ -260,7 +182,7 @@ def _best(name: str) -> Literal["min", "max"] | None:
 def outputs(request: PortalRequest) -> Response:
     job = find_job(request)
     try:
-        found = _outputs(request, job).without_runtime_files
+        found = find_outputs(request, job).without_runtime_files
     except PaiError as err:
         return job_page(request, "outputs.html", "outputs", job, problem=str(err), found=None, files=())
     files = found.rows[:MOST_FILES]
@@ -270,7 +192,7 @@ def outputs(request: PortalRequest) -> Response:
 def output(request: PortalRequest) -> Response:
     """Show one file, send it to be saved, or send what the frame of its preview shows."""
     job = find_job(request)
-    found = _outputs(request, job)
+    found = find_outputs(request, job)
     name = request.params["rest"]
     entry = found.files.get(name)  # no path is opened that the listing does not have
     if entry is None:
@@ -284,6 +206,6 @@ def output(request: PortalRequest) -> Response:
     )
 
 
-def _outputs(request: PortalRequest, job: JobInfo) -> Outputs:
+def find_outputs(request: PortalRequest, job: JobInfo) -> Outputs:
     check_files(request, job.user)
     return sdk.jobs.find_outputs(request.client, request.params["key"], request.mounts)

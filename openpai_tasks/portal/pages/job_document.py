@@ -12,13 +12,15 @@ from starlette.responses import Response
 
 from openpai_tasks import protocol, sdk
 from openpai_tasks.errors import ConfigError, PaiError, ProtocolError
-from openpai_tasks.portal.pages.job import check_files, find_job, job_page
+from openpai_tasks.portal.pages.job import check_files, find_job, find_own_record, job_page
 from openpai_tasks.portal.request import PortalRequest, once, redirect
+from openpai_tasks.protocol.document.folding import fold, generated_steps, unfold
+from openpai_tasks.protocol.document.reading import read_request
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.jobs.documents import sort_keys
 from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint
 from openpai_tasks.sdk.jobs.provenance import read_stamp
-from openpai_tasks.sdk.jobs.records import Record, find_record, mask_secrets
+from openpai_tasks.sdk.jobs.records import mask_secrets
 from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.sdk.jobs.unmasking import asked_secrets
 
@@ -29,7 +31,8 @@ FRESH = "fresh"
 def page(request: PortalRequest) -> Response:
     job, document = _find(request)
     text, kind = as_text(document)
-    return job_page(request, "job_document.html", "document", job, text=text, kind=kind)
+    folded = as_text(fold(document))[0]
+    return job_page(request, "job_document.html", "document", job, text=text, kind=kind, folded=folded)
 
 
 def download(request: PortalRequest) -> Response:
@@ -63,56 +66,55 @@ def provenance(request: PortalRequest) -> Response:
         job,
         stamp=read_stamp(document),
         mark=sdk.sweeps.read_sweep_mark(document),
-        scripts=_own_commands(document),
-        record=_find_own_record(request, job),
+        roles=sdk.jobs.describe_roles(document),
+        steps=generated_steps(document),
+        record=find_own_record(request, job),
     )
-
-
-def _find_own_record(request: PortalRequest, job: JobInfo) -> Record | None:
-    """Return what this project's folder recorded about the submission."""
-    try:
-        return find_record(request.records, job.name, request.alias)
-    except PaiError:
-        return None
-
-
-def _own_commands(document: dict[str, Any]) -> dict[str, str]:
-    """Return the commands of each role."""
-    roles = document.get("taskRoles")
-    if isinstance(roles, dict):
-        found = {name: role.get("commands") for name, role in roles.items() if isinstance(role, dict)}
-    else:
-        rows = [role for role in roles or () if isinstance(role, dict)]
-        found = {str(role.get("name")): role.get("command") for role in rows}
-    return {
-        str(name): "\n".join(map(str, lines)) if isinstance(lines, list) else str(lines or "")
-        for name, lines in found.items()
-    }
 
 
 # Submit again
 
 
-def resubmit(request: PortalRequest, problem: str = "", preview: str = "") -> Response:
+def resubmit(request: PortalRequest, problem: str = "", preview: Submission | None = None) -> Response:
     """Show the document of the job, to change it and submit it again."""
     job, document = sdk.jobs.job_document(request.client, request.params["key"])
-    record = _find_own_record(request, job)
+    record = find_own_record(request, job)
     hidden = mask_secrets(document) | {"prerequisites": document.get("prerequisites")}
-    return job_page(
-        request,
+    return request.page(
         "resubmit.html",
-        "",
-        job,
         400 if problem else 200,
-        text=request.form.get("document") or as_text(document)[0],
+        text=request.form.get("document") or as_text(fold(document))[0],
         name=request.form.get("name", ""),
         secrets=asked_secrets(hidden, record.secrets if record else ()),
-        checkpoint=_checkpoint(request, job, document),
-        is_fresh=request.form.get("start") == FRESH,
+        left=read_request(document)[1],
+        trouble=None,
         problem=problem,
         preview=preview,
         draft=secrets.token_urlsafe(16),
+        **_resubmission_values(request, job, document),
     )
+
+
+def resubmission_values(request: PortalRequest) -> dict[str, Any]:
+    """Return what the pages of a resubmission share; for a new job, nothing."""
+    if "key" not in request.params:
+        return {"job": None, "key": ""}
+    return _resubmission_values(request, *sdk.jobs.job_document(request.client, request.params["key"]))
+
+
+def _resubmission_values(request: PortalRequest, job: JobInfo, document: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "job": job,
+        "key": request.params["key"],
+        "checkpoint": _checkpoint(request, job, document),
+        "is_fresh": request.form.get("start") == FRESH,
+        "has_sources": bool(read_stamp(document).source_folder),
+    }
+
+
+def wants_resume(request: PortalRequest) -> bool | None:
+    """Return False to start from the beginning, or None for the usual way."""
+    return False if request.form.get("start") == FRESH else None
 
 
 def _checkpoint(request: PortalRequest, job: JobInfo, document: dict[str, Any]) -> SavedCheckpoint | None:
@@ -132,7 +134,7 @@ def send(request: PortalRequest) -> Response:
 
     try:
         if "preview" in request.form:
-            return resubmit(request, preview=_submission(request).shown)
+            return resubmit(request, preview=_submission(request))
         return redirect("c", request.alias, "jobs", once(request, submit))
     except ProtocolError as err:
         return resubmit(request, "\n".join(map(str, err.problems)) or str(err))
@@ -145,6 +147,7 @@ def _submission(request: PortalRequest) -> Submission:
     edited = protocol.read(request.form.get("document", "").replace("\r\n", "\n")).value
     if not isinstance(edited, dict):
         raise ConfigError("the document must be a mapping of YAML")
+    edited = unfold(edited, sdk.jobs.job_document(request.client, request.params["key"])[1])
 
     def secret(name: str, is_chosen: bool = True) -> str:
         value = request.form.get(f"secret.{name}", "")
@@ -166,5 +169,5 @@ def _submission(request: PortalRequest) -> Submission:
         client.say,
         request.mounts,
         edited,
-        resume=False if request.form.get("start") == FRESH else None,
+        resume=wants_resume(request),
     )

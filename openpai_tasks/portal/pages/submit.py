@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from openpai_tasks.errors import ApiError, Conflict, Denied, PaiError, ProtocolE
 from openpai_tasks.portal.request import PortalRequest, once, redirect
 from openpai_tasks.protocol.legacy.v1 import schema_v1
 from openpai_tasks.protocol.problems import refusal
+from openpai_tasks.sdk.jobs.provenance import Origin
 from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.sdk.templates.catalog import Template
 
@@ -55,7 +57,7 @@ def page(request: PortalRequest) -> Response:
 def send(request: PortalRequest) -> Response:
     """Submit the text; show it again with the reason if it is refused."""
     text = _text(request)
-    answer = submit(request, lambda: _read(request, text))
+    answer = submit(request, lambda: _record(request, _read(request, text)))
     return _page(request, text, answer, _templates(request)) if isinstance(answer, Refusal) else answer
 
 
@@ -108,6 +110,7 @@ def preview_of(request: PortalRequest, made: Submission) -> dict[str, Any]:
     return {
         "to": request.client.submit_url(made.v1 or made.text),
         "text": made.shown,
+        "folded": made.folded,
         "is_masked": made.shown != made.text,
         "notes": [*_notes(made), *([home.note] if home and home.note else [])],
         "files": [[one.name, one.size] for one in archive.members] if archive else [],
@@ -140,6 +143,7 @@ def _page(
         trouble=trouble,
         templates=templates,
         chosen=chosen,
+        job=None,
         values=values or {},
         draft=secrets.token_urlsafe(16),
     )
@@ -169,6 +173,11 @@ def _read(request: PortalRequest, text: str) -> Submission:
     if not verdict.valid:
         raise refusal(verdict.problems)
     return sdk.jobs.read_document(text, _takes_v1(request))
+
+
+def _record(request: PortalRequest, made: Submission) -> Submission:
+    """Let the submission be recorded in the project; those of other users are not."""
+    return made if request.session.only else dataclasses.replace(made, origin=Origin(request.project))
 
 
 def _takes_v1(request: PortalRequest) -> bool:

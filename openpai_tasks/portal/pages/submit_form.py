@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ from starlette.responses import JSONResponse, Response
 from openpai_tasks import sdk
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.portal.labels import LABELS
+from openpai_tasks.portal.pages.job import check_files, find_job
+from openpai_tasks.portal.pages.job_document import resubmission_values, wants_resume
 from openpai_tasks.portal.pages.submit import Refusal, preview_of, submit
-from openpai_tasks.portal.request import PortalRequest
+from openpai_tasks.portal.request import PortalRequest, redirect
 from openpai_tasks.portal.uploads import Upload
 from openpai_tasks.protocol import JobRequest
+from openpai_tasks.protocol.document.reading import read_request
+from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.amounts import parse_int, read
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs.options import JobOptions
@@ -26,6 +31,15 @@ TEXTS = ("job_name", "image", "virtual_cluster", "memoryMB", "shm", "max_time")
 NUMBERS = ("instances", "cpu", "gpu", "retries")
 LISTS = {"outputs": "\n", "pip_installs": "\n", "tag": ","}
 """Fields with several values, and what separates them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Filled:
+    """What a form shows: its fields, variables, and the names of secrets."""
+
+    fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    variables: tuple[tuple[str, str], ...] = ()
+    secret_names: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +63,47 @@ class FormJob:
 
 
 def page(request: PortalRequest) -> Response:
-    return _page(request, None, sorted(request.client.virtual_clusters()))
+    return _page(request, None, sorted(request.client.virtual_clusters()), Filled())
+
+
+def resubmit(request: PortalRequest) -> Response:
+    """Show the form filled in from a job; or the job's document, if the form cannot express it."""
+    job, document = sdk.jobs.job_document(request.client, request.params["key"])
+    known, left = read_request(document)
+    if left:
+        return redirect("c", request.alias, "jobs", request.params["key"], "resubmit", "document")
+    return _page(request, None, sorted(request.client.virtual_clusters()), _filled(known, job))
+
+
+def _filled(known: JobRequest, job: JobInfo) -> Filled:
+    """Return the fields for a request, without amounts that were only defaults."""
+    fields = {
+        "command": known.command,
+        "image": known.image,
+        "gpu": known.gpu,
+        "cpu": known.cpu,
+        "memoryMB": known.memory_mb if known.is_memory_asked else None,
+        "instances": known.instances,
+        "virtual_cluster": known.virtual_cluster,
+        "retries": known.retries or None,
+        "max_time": known.max_seconds and f"{known.max_seconds}s",
+        "shm": known.shm_mb,
+        "tag": ", ".join(job.tags),
+        "outputs": "\n".join(known.outputs),
+        "pip_installs": "\n".join(known.pip_installs),
+    }
+    given = {name: str(value) for name, value in fields.items() if value not in (None, "")}
+    return Filled(given, tuple(known.environment.items()), tuple(known.secrets))
 
 
 def send(request: PortalRequest) -> Response:
     """Submit the job; show the form again with the reason if it is refused."""
     answer = submit(request, lambda: _prepare(request))
     if isinstance(answer, Refusal):
-        return _page(request, answer, _virtual_clusters(request))
+        names, values = request.lists.get("env_name", ()), request.lists.get("env_value", ())
+        pairs = tuple(pair for pair in zip(names, values, strict=False) if any(pair))
+        secret_names = tuple(filter(None, request.lists.get("secret_name", ())))
+        return _page(request, answer, _virtual_clusters(request), Filled(request.form, pairs, secret_names))
     Upload(request).clear()
     return answer
 
@@ -68,8 +115,9 @@ def check(request: PortalRequest) -> Response:
     try:
         form = _read(request)
         if form.options.command:
-            answer["command"] = sdk.jobs.as_command(form.given, alias)
-            answer["python"] = sdk.jobs.as_python(form.given, alias)
+            if "key" not in request.params:  # a job that is submitted again has its own files
+                answer["command"] = sdk.jobs.as_command(form.given, alias)
+                answer["python"] = sdk.jobs.as_python(form.given, alias)
             wanted = form.request()
             sdk.jobs.check_request(wanted, form.here)
             answer["problem"] = sdk.jobs.describe_shortage(request.client, wanted)
@@ -112,30 +160,39 @@ def _virtual_clusters(request: PortalRequest) -> list[str]:
         return list(filter(None, [request.form.get("virtual_cluster")]))
 
 
-def _page(request: PortalRequest, trouble: Refusal | None, virtual_clusters: list[str]) -> Response:
-    form = request.form
-    names, values = request.lists.get("env_name", ()), request.lists.get("env_value", ())
-    given = _settings(request, JobOptions())
+def _page(
+    request: PortalRequest, trouble: Refusal | None, virtual_clusters: list[str], filled: Filled
+) -> Response:
+    draft = request.form.get("draft")
     return request.page(
         "submit_form.html",
         trouble.status if trouble else 200,
-        form=form,
+        form=filled.fields,
         labels=LABELS,
         trouble=trouble,
-        variables=[pair for pair in zip(names, values, strict=False) if any(pair)],
-        secret_names=[name for name in request.lists.get("secret_name", ()) if name],
-        uploaded=Upload(request).entries() if form.get("draft") else [],
-        draft=form.get("draft") or secrets.token_urlsafe(16),
-        settings=given,
+        variables=filled.variables,
+        secret_names=filled.secret_names,
+        uploaded=Upload(request).entries() if draft else [],
+        draft=draft or secrets.token_urlsafe(16),
+        settings=_settings(request, JobOptions()),
         virtual_clusters=virtual_clusters,
+        notes=sdk.clusters.engine_notes(request.client),
+        **resubmission_values(request),
     )
 
 
 def _prepare(request: PortalRequest) -> Submission:
-    """Name the job, pack its sources and build its document, as `job.sub` does."""
+    """Name the job, pack its sources and build its document, as `job.sub` or `job.resubmit` does."""
     form = _read(request)
-    made = sdk.jobs.prepare(request.client, form.request(), form.here, form.mounts)
-    sdk.jobs.check_tags(request.client, made.tags)
+    client, wanted = request.client, form.request()
+    if key := request.params.get("key"):
+        check_files(request, find_job(request).user)
+        made = sdk.jobs.repeat_with_request(
+            client, key, wanted, form.here, request.records, form.mounts, wants_resume(request)
+        )
+    else:
+        made = sdk.jobs.prepare(client, wanted, form.here, form.mounts)
+    sdk.jobs.check_tags(client, made.tags)
     origin = made.origin
     if request.session.only:
         return dataclasses.replace(made, origin=None)  # no record in the owner's project
@@ -154,9 +211,12 @@ def _read(request: PortalRequest) -> FormJob:
 
 
 def _settings(request: PortalRequest, options: JobOptions) -> Settings:
-    """Return the settings with the options; other users do not send the sources of the owner's project."""
+    """Return the settings with the options.
+
+    Other users do not send the sources of the owner's project, and a job that is submitted again has its own.
+    """
     given = load_settings(sdk.jobs.setting_overrides(options))
-    if request.session.only and not options.sources:
+    if (request.session.only or "key" in request.params) and not options.sources:
         return dataclasses.replace(given, sources=())
     return given
 

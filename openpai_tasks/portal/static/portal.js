@@ -23,8 +23,9 @@ for (const part of document.querySelectorAll("[data-live]")) follow(part);
 function follow(part) {
   let source = null;
   let isFirst = true;
+  let isOver = false; // what has ended is not read again
   const open = () => {
-    if (source || document.hidden) return;
+    if (source || isOver || document.hidden) return;
     const address = new URL(part.dataset.live, location);
     if (!isFirst) address.searchParams.set("from", "start"); // what changed meanwhile is missing here
     isFirst = false;
@@ -34,9 +35,13 @@ function follow(part) {
       for (const [id, html] of Object.entries(JSON.parse(event.data))) {
         morph(document.getElementById(id), html);
       }
+      for (const menu of document.querySelectorAll("details[open]")) fillIn(menu);
       refresh();
     });
-    source.addEventListener("end", close);
+    source.addEventListener("end", () => {
+      isOver = true;
+      close();
+    });
     source.addEventListener("problem", (event) => again(`${JSON.parse(event.data)}. Trying again…`));
     source.addEventListener("error", () => {
       if (source?.readyState !== EventSource.CLOSED) again("The portal does not answer. Trying again…");
@@ -198,17 +203,33 @@ document.addEventListener("submit", (event) => {
   if (question && !confirm(question)) event.preventDefault();
 });
 
-// Copying: a text of the page, or one that the server finds first
+// Copying: a text of the page, or one that the server finds first, when its menu is opened
+const found = new Map();
+
+function lookUp(address) {
+  const ask = async () => (await fetch(address, { headers: { accept: "application/json" } })).json();
+  if (!found.has(address)) found.set(address, ask().catch(() => ({ error: "the portal does not answer" })));
+  return found.get(address);
+}
+
+async function fillIn(menu) {
+  for (const button of menu.querySelectorAll("[data-copy-from]")) {
+    const { text, error } = await lookUp(button.dataset.copyFrom);
+    setText(button.parentElement.querySelector("[data-copy-shown]"), error ?? text);
+    if (error) found.delete(button.dataset.copyFrom);
+  }
+}
+
+document.addEventListener("toggle", (event) => event.target.open && fillIn(event.target), true);
+
 document.addEventListener("click", async (event) => {
   const button = event.target.closest?.("[data-copy], [data-copy-from]");
   if (!button) return;
   let text = button.dataset.copy;
   if (button.dataset.copyFrom) {
-    const answer = await fetch(button.dataset.copyFrom, { headers: { accept: "application/json" } });
-    const found = await answer.json();
-    text = found.text ?? "";
-    button.parentElement.querySelector("[data-copy-shown]").textContent = found.error ?? text;
-    if (found.error) return announce(found.error);
+    const answer = await lookUp(button.dataset.copyFrom);
+    if (answer.error) return announce(answer.error);
+    text = answer.text;
   }
   await navigator.clipboard.writeText(text);
   announce("Copied");
@@ -227,14 +248,32 @@ for (const kind of ["click", "keydown"]) {
   });
 }
 
-// Keys: a marked field takes the focus
+// Keys, but not while typing: a marked field takes the focus, rows are walked through, help is shown
+const TYPING = "input:not([type=checkbox], [type=radio]), textarea, select, dialog *";
+
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches(TYPING)) return;
   const field = document.querySelector(`[data-focus-key="${CSS.escape(event.key)}"]`);
-  if (field) {
-    event.preventDefault();
-    field.focus();
-  }
+  if (field) field.focus();
+  else if (event.key === "?") showKeys();
+  else if (event.key === "j" || event.key === "k") moveRow(event.key === "j" ? 1 : -1);
+  else return;
+  event.preventDefault();
 });
+
+function showKeys() {
+  document.getElementById("shortcuts").showModal();
+}
+
+document.querySelector("[data-show-keys]")?.addEventListener("click", showKeys);
+
+// The first link of the next row takes the focus, so that Enter opens it.
+function moveRow(step) {
+  const isShown = (row) => row.querySelector("a[href]") && row.offsetParent !== null;
+  const rows = [...document.querySelectorAll(".grid tbody tr")].filter(isShown);
+  const here = rows.indexOf(document.activeElement.closest?.("tr"));
+  const next = rows[here < 0 ? (step > 0 ? 0 : rows.length - 1) : here + step];
+  next?.querySelector("a[href]").focus();
+}
 
 refresh();

@@ -82,7 +82,7 @@ form.addEventListener("submit", async (event) => {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const reason = page.querySelector("#trouble") ?? page.querySelector("main");
     find("#trouble").replaceChildren(...reason.childNodes);
-    find("#trouble").focus();
+    (find("[aria-invalid=true]", form) ?? find("#trouble")).focus();
   } catch {
     trouble(NO_ANSWER);
   }
@@ -94,14 +94,16 @@ const dialog = find("#preview");
 find("[data-close]").addEventListener("click", () => dialog.close());
 find("[data-preview]").addEventListener("click", async () => {
   try {
-    const { to, text, is_masked: isMasked, notes, files } = await post("preview", new FormData(form));
+    const { to, text, folded, is_masked: isMasked, notes, files } = await post("preview", new FormData(form));
     const masked = isMasked ? " Secrets are masked here." : "";
     const about = [`This would be sent to ${to}; nothing was sent.${masked}`, ...notes];
     find("[data-preview-about]").textContent = about.join(" ");
     find("[data-preview-files]").replaceChildren(
       ...files.map(([name, size]) => item(`${name}  ${sizeText(size)}`)),
     );
-    find("[data-preview-text]").textContent = text;
+    find("[data-preview-text]").textContent = folded;
+    find("[data-preview-whole]").textContent = text;
+    find("[data-preview-more]").hidden = text === folded;
     find("#trouble").replaceChildren();
     dialog.showModal();
   } catch (error) {
@@ -179,12 +181,19 @@ function startEditor() {
 // The form
 function startForm() {
   const check = checker(({ command, python, problem, field }) => {
-    find("#same-command").textContent = command;
-    find("#same-python").textContent = python;
+    if (find("#same-command")) {
+      find("#same-command").textContent = command;
+      find("#same-python").textContent = python;
+    }
     const notice = find("#form-problem");
     notice.hidden = !problem;
     for (const input of form.querySelectorAll("[aria-invalid]")) mark(input, false);
-    if (field) for (const input of form.querySelectorAll(`[name=${field}]`)) mark(input, true);
+    const wrong = field ? form.querySelectorAll(`[name=${field}]`) : [];
+    for (const input of wrong) mark(input, true);
+    const place = wrong[0]?.closest(".field"); // the sentence is at its field
+    if (place) place.after(notice);
+    else find(".actions:last-of-type", form).before(notice);
+    notice.classList.toggle("at-field", Boolean(place));
     if (notice.textContent !== problem) {
       notice.textContent = problem;
       announce(problem);

@@ -39,6 +39,18 @@ def fold(document: Document) -> Document:
     return _change(document, lambda own: [_fold_command(one) for one in job_storage.unwrap(own)], _fold_step)
 
 
+def generated_steps(document: Document) -> list[str]:
+    """Return the steps that we have generated, each once."""
+    found: list[str] = []
+
+    def collect(step: str) -> str:
+        found.extend([step] if step.startswith(scripts.MARK) else ())
+        return step
+
+    _change(document, list, collect)
+    return list(dict.fromkeys(found))
+
+
 def unfold(edited: Document, original: Document) -> Document:
     """Return the document that is meant by an edited result of ``fold(original)``."""
     steps: dict[str, str] = {}

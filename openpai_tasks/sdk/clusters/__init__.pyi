@@ -3,6 +3,7 @@ from .editing import editor_command as editor_command
 from .editing import finish_edit as finish_edit
 from .embedded import embedded_status as embedded_status
 from .embedded import embedded_uri as embedded_uri
+from .embedded import engine_notes as engine_notes
 from .embedded import restart_embedded as restart_embedded
 from .embedded import start_embedded as start_embedded
 from .embedded import stop_embedded as stop_embedded

@@ -89,6 +89,13 @@ def connect(request: StartRequest, say: Say, timeout: float = 60.0) -> Backend:
     return _client(ensure_running(request, say), timeout, say)
 
 
+def engine_notes(client: Backend) -> tuple[str, ...]:
+    """Return how jobs run on the embedded cluster, in sentences; nothing for another cluster."""
+    facts = _facts() if client.cluster.is_embedded else None
+    engine = ENGINES.get(str(facts.get("engine", DEFAULT_ENGINE))) if facts else None
+    return (f"Jobs run {engine.label}.",) if engine else ()
+
+
 def ensure_running(request: StartRequest, say: Say) -> Cluster:
     """Return the embedded cluster; start it, once for all concurrent commands, if it is not running."""
     if not _facts():

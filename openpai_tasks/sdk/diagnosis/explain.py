@@ -71,11 +71,14 @@ class Explanation:
 
     @property
     def headline(self) -> str:
-        is_over_well = self.state == states.SUCCEEDED
-        return f"{self.name} {self.why}" if is_over_well else f"{self.name} is {self.state}: {self.why}"
+        return f"{self.name} {self._state}"
+
+    @property
+    def _state(self) -> str:
+        return self.why if self.state == states.SUCCEEDED else f"is {self.state}: {self.why}"
 
     def __str__(self) -> str:
-        lines = [f"job {self.headline}", *self.advice, *self.facts, self.platform]
+        lines = [f"job {self.name!r} {self._state}", *self.advice, *self.facts, self.platform]
         return "\n".join(filter(None, lines))
 
 
@@ -217,7 +220,7 @@ def _failed(client: Backend, job: JobInfo) -> Explanation:
     symptom = symptoms.explain_module(client, job, lines)
     symptom = symptom or symptoms.explain_mount(client, job, lines) or symptoms.in_output(lines)
     look = f"`{lookup.command_for(client, 'job.logs', job)}` shows all of its output"
-    cause = find_cause(lines)
+    cause = "" if _is_ended_by_platform(job) else find_cause(lines)
     advice = [*([symptom[1]] if symptom else []), *(() if cause else solutions)]
     return Explanation(
         job.name,
@@ -260,10 +263,15 @@ def _kept(job: JobInfo, log: tuple[str, ...]) -> tuple[str, ...]:
     return () if set(lines) <= set(log) else (*lines, *known.platform_log)
 
 
+def _is_ended_by_platform(job: JobInfo) -> bool:
+    """Whether the platform ended the job, as for too much memory, and not its command."""
+    return (job.platform_exit_code or 0) < 0
+
+
 def _end(job: JobInfo, task: TaskInfo | None, reason: str) -> str:
     who = f"the command of {task.label}" if task else "the command"
     code = job.exit_code
-    if not code or (job.platform_exit_code or 0) < 0:  # below 0, the platform has ended it
+    if not code or _is_ended_by_platform(job):
         return reason
     with contextlib.suppress(ValueError):
         return f"{who} was killed by {signal.Signals(code - 128).name} (exit code {code})"

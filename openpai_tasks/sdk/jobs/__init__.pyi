@@ -1,5 +1,6 @@
 from .documents import check_verdicts as check_verdicts
 from .documents import compare_jobs as compare_jobs
+from .documents import describe_roles as describe_roles
 from .documents import job_document as job_document
 from .documents import parse_reference as parse_reference
 from .documents import validate_file as validate_file
@@ -43,6 +44,7 @@ from .polling import retry_during_outage as retry_during_outage
 from .resubmission import choose_start as choose_start
 from .resubmission import find_checkpoint as find_checkpoint
 from .resubmission import repeat as repeat
+from .resubmission import repeat_with_request as repeat_with_request
 from .submission import build as build
 from .submission import check_request as check_request
 from .submission import check_tags as check_tags

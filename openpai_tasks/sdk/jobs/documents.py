@@ -15,8 +15,9 @@ from openpai_tasks.errors import ApiError, ConfigError, ProtocolError
 from openpai_tasks.files.regular import read_limited, reason
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import Problem
-from openpai_tasks.protocol.document.folding import fold
+from openpai_tasks.protocol.document.folding import fold, own_commands
 from openpai_tasks.protocol.document.shape import first_mismatch
+from openpai_tasks.protocol.fields import count, mapping, rows, text
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.yaml.reader import Source
 from openpai_tasks.sdk.jobs import lookup
@@ -80,6 +81,37 @@ def parse_reference(text: str) -> tuple[str | None, str]:
     """Split ``cluster:name`` into the alias, if any, and the job's name."""
     alias, colon, name = text.rpartition(":")
     return (alias or None, name) if colon else (None, text)
+
+
+@dataclass(frozen=True)
+class RoleSummary:
+    """What a role runs: the user's own command, the image, and the resources of each of its tasks."""
+
+    name: str
+    command: str
+    image: str
+    instances: int
+    cpu: int
+    gpu: int
+    memory_mb: int
+
+
+def describe_roles(document: dict[str, Any]) -> list[RoleSummary]:
+    """Return a summary of each role; none for a document that cannot be read."""
+    try:
+        document = as_v2(document)
+    except ProtocolError:
+        return []
+    images = {one.get("name"): text(one.get("uri")) for one in rows(document.get("prerequisites"))}
+    roles = {str(name): mapping(role) for name, role in mapping(document.get("taskRoles")).items()}
+    found = []
+    for name, command in own_commands(document).items():
+        role = roles[name]
+        asked = {key: count(value) for key, value in mapping(role.get("resourcePerInstance")).items()}
+        amounts = (asked.get(key, 0) for key in ("cpu", "gpu", "memoryMB"))
+        image = images.get(text(role.get("dockerImage")), "")
+        found.append(RoleSummary(name, command, image, count(role.get("instances", 1)), *amounts))
+    return found
 
 
 def compare_jobs(left: Backend, a: str, right: Backend, b: str, is_folded: bool = True) -> Difference:

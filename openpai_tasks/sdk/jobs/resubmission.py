@@ -16,6 +16,7 @@ from openpai_tasks.errors import ConfigError, InvalidOption, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document import job_storage, kept_files
+from openpai_tasks.protocol.document.reading import read_request
 from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
@@ -24,7 +25,14 @@ from openpai_tasks.sdk.jobs import documents, lookup, provenance, records, updat
 from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint, newest_checkpoint
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp
 from openpai_tasks.sdk.jobs.records import Record
-from openpai_tasks.sdk.jobs.submission import Submission, check_document, location_stamp, new_name
+from openpai_tasks.sdk.jobs.submission import (
+    Submission,
+    build_document,
+    check_document,
+    location_stamp,
+    new_name,
+    pack_files,
+)
 from openpai_tasks.sdk.jobs.unmasking import Ask, restore_passwords, unmask
 from openpai_tasks.storage.job_files.archive import Archive, pack
 from openpai_tasks.storage.job_files.sources import collect, runtime_files
@@ -183,6 +191,53 @@ def prepare_resubmission(
         notes=(f"job {named} {start.note}",) if start.note else (),
         resumes_from=start.checkpoint,
         secrets=tuple(chosen),
+    )
+
+
+def repeat_with_request(
+    client: Backend,
+    name: str,
+    request: JobRequest,
+    here: Path,
+    records_folder: Path,
+    mounts: Mounts = (),
+    resume: bool | None = None,
+) -> Submission:
+    """Build the submission of a job that the request describes anew, with the files of an earlier job.
+
+    Sources of the request, in the folder ``here``, replace those of the job.
+    """
+    original = original_from_cluster(client, name, records_folder, mounts)
+    stamp, archive = original.stamp, None if request.sources else original.archive
+    if stamp.source_folder and not archive and not request.sources:
+        raise ConfigError(f"the sources of job {original.name!r} cannot be read: submit its document instead")
+    start = _plan_start(original, client, mounts, resume)
+    known, _ = read_request(original.document)
+    request = dataclasses.replace(
+        request,
+        name=new_name(request.name or f"{original.origin.cloned_from[: LONGEST - 11]}-$", ""),
+        role=known.role,
+        ports=known.ports,
+        extras={key: value for key, value in known.extras.items() if key != provenance.STAMP},
+        workspace=stamp.workspace or request.workspace,
+    )
+    request, files = pack_files(client, request, here, mounts, archive=archive)
+    before = original.origin
+    origin = dataclasses.replace(files.origin, folder=before.folder, cloned_from=before.cloned_from)
+    if archive:
+        origin = dataclasses.replace(origin, sources=before.sources, revision=before.revision)
+    made = build_document(request, dataclasses.replace(files, origin=origin))
+    text = protocol.dump(with_earlier_jobs(made, start.earlier))
+    return Submission(
+        check_document(text, True),
+        text,
+        files.archive,
+        files.home,
+        origin,
+        tags=request.tags,
+        notes=(f"job {request.name} {start.note}",) if start.note else (),
+        resumes_from=start.checkpoint,
+        secrets=tuple(request.secrets),
     )
 
 

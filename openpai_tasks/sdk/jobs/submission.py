@@ -54,6 +54,12 @@ PAUSES = (0.0, 0.5, 1.5, 3.0)
 """Seconds before each look for a job whose submission got no clear answer."""
 LONGEST_SECONDS = 30.0  # to look on a cluster that does not answer
 TRIES = 3  # to submit one of many jobs
+LACKING = (
+    ("gpu", "gpu", ("GPU", "GPUs")),
+    ("cpu", "cpu", ("CPU", "CPUs")),
+    ("memoryMB", "memory_mb", ("MB of memory", "MB of memory")),
+)
+"""Resources that a job may ask for too much of, the fields of a role, and their names for one and several."""
 
 T = TypeVar("T")
 
@@ -108,18 +114,22 @@ def prepare(
 
 
 def pack_files(
-    client: Backend, request: JobRequest, here: Path, mounts: Mounts = (), extra: Sequence[SourceFile] = ()
+    client: Backend,
+    request: JobRequest,
+    here: Path,
+    mounts: Mounts = (),
+    extra: Sequence[SourceFile] = (),
+    archive: Archive | None = None,
 ) -> tuple[JobRequest, JobFiles]:
     """Name the job, pack its sources and find the folder for them; return the completed request.
 
-    ``extra`` are files of this package, which replace sources of the same name.
+    ``extra`` are files of this package, which replace sources of the same name; ``archive`` is packed before.
     """
     request = dataclasses.replace(request, name=new_name(request.name, request.command))
     ours = {source.name for source in extra}
     named = [source for source in collect(request.sources, here) if source.name not in ours]
     records.remember_sources(here, request.sources, named)
     found = [*named, *extra]
-    archive = None
     if found:
         from openpai_tasks.storage.job_files.archive import pack  # loads tarfile
 
@@ -161,12 +171,12 @@ def describe_shortage(client: Backend, request: JobRequest) -> str:
     """Return in one line what the virtual cluster has less of than the job asks for; may be empty."""
     name = request.virtual_cluster or "default"
     cluster = client.virtual_clusters().get(name, VirtualCluster())
-    for resource in ("gpu", "cpu"):
+    for resource, key, words in LACKING:
         has = cluster.capacity(resource).total
-        asked = sum(role.instances * (getattr(role, resource) or 0) for role in request.all_roles)
-        if has is not None and asked > has:
-            word = resource.upper() + ("s" if has > 1 else "")
-            return f"virtual cluster {name} has {has:g} {word}; the job asks for {asked}"
+        asked = sum(role.instances * (getattr(role, key) or 0) for role in request.all_roles)
+        is_asked = request.is_memory_asked or key != "memory_mb"
+        if has is not None and asked > has and is_asked:
+            return f"virtual cluster {name} has {has:g} {words[has != 1]}; the job asks for {asked}"
     return ""
 
 
