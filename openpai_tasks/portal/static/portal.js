@@ -83,6 +83,7 @@ for (const kind of ["input", "change"]) {
 document.addEventListener("submit", (event) => {
   if (!event.target.matches("form[data-filter]")) return;
   event.preventDefault();
+  document.activeElement?.blur(); // the keys of the list work again
   filter(event.target);
 });
 
