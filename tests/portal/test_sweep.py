@@ -7,8 +7,10 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.portal import multiply_job, record_sweep
+from openpai_tasks.portal.pages import sweeps
 from openpai_tasks.portal.static_files import address
 from openpai_tasks.render import charts
+from openpai_tasks.sdk.sweeps.results import JobResult
 
 RUN = """
 import json, os
@@ -292,3 +294,15 @@ def live_parts(visitor, path):
         for line in answer.iter_lines():
             if line.startswith(b"data: {"):
                 yield json.loads(line[6:])
+
+
+def test_a_large_sweep_shows_its_best_rows_first(monkeypatch):
+    monkeypatch.setattr(sweeps, "MOST_ROWS", 2)
+    results = [JobResult(f"job-{rate}", "SUCCEEDED", {"rate": rate}, {"loss": rate}) for rate in (3, 1, 2)]
+
+    def shown(**given):
+        return [row.name for row in sweeps._rows(results, given, "loss", True)]
+
+    assert shown() == ["job-1", "job-2"]
+    assert shown(sort="rate") == ["job-3", "job-2"]
+    assert shown(rows="all") == ["job-1", "job-2", "job-3"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ from openpai_tasks.sdk.jobs.metrics import is_lower_better
 from openpai_tasks.sdk.sweeps.results import JobResult, as_number
 
 MOST_AXES = 8
+MOST_ROWS = 500
+"""Rows of the table at first; a sweep may have thousands."""
 PAGE_SECONDS = 0.5
 """Time to read results before a page is sent; the others follow."""
 
@@ -62,7 +64,8 @@ def _values(request: PortalRequest, seconds: float | None = None) -> dict[str, A
         name=name,
         unread=unread,
         is_over=not unread and all(one.state in states.FINAL for one in results),
-        results=_sorted(results, given.get("sort", ""), given.get("dir", "") == "asc"),
+        results=results,
+        rows=_rows(results, given, upwards, lowest),
         columns=columns,
         numeric=numeric,
         across=across,
@@ -82,6 +85,15 @@ def _values(request: PortalRequest, seconds: float | None = None) -> dict[str, A
         sort=given.get("sort", ""),
         is_ascending=given.get("dir", "") == "asc",
     )
+
+
+def _rows(results: list[JobResult], given: Mapping[str, str], upwards: str, lowest: bool) -> list[JobResult]:
+    """Return the rows of the table: of a large sweep, the first ones, or the best if no order is chosen."""
+    if given.get("sort") or len(results) <= MOST_ROWS:
+        found = _sorted(results, given.get("sort", ""), given.get("dir", "") == "asc")
+    else:
+        found = _sorted(results, upwards, lowest)
+    return found if given.get("rows") == "all" else found[:MOST_ROWS]
 
 
 def _best(results: Sequence[JobResult], column: str, lowest: bool) -> set[str]:
