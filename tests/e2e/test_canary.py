@@ -81,6 +81,7 @@ RUNS = {
     "container.top": ["secretive"],
     "job.config": ["secretive", "nothing"],
     "job.connect": ["secretive"],
+    "job.compare": ["secretive wrong"],
     "job.diff": ["secretive wrong"],
     "job.list": [""],
     "job.logs": ["secretive", "secretive --structured"],

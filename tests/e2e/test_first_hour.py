@@ -32,7 +32,7 @@ def ok(shell, *words):
 
 
 def test_first_hour(empty):
-    assert "pai init" in ok(empty).out
+    assert "pai config.init     init " in ok(empty).out
     wrong = empty.pai("job.delete", "t1")
     assert wrong.code == 120 and "did you mean job.stop?" in wrong.err
 

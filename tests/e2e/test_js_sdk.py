@@ -64,7 +64,7 @@ def test_js_client_runs_a_job_and_reads_its_log(seen: Any) -> None:
     assert seen["twice"]["code"] == "ConflictJobError"
     assert seen["job"]["jobStatus"]["state"] == "SUCCEEDED"
     assert seen["attempt"]["jobStatus"]["attemptId"] == 0
-    assert {one["name"] for one in seen["logs"]["locations"]} == {"stdout", "stderr", "all"}
+    assert {one["name"] for one in seen["logs"]["locations"]} == {"stdout", "stderr", "all", "times"}
     assert seen["output"] == "said hush\n"
 
 

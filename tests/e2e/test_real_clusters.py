@@ -63,7 +63,7 @@ def test_why_reports_a_job_that_can_never_fit_even_without_events(shell, lab, no
     why = shell.ok("job.why", "train").out
     reason = "it asks for 64 GPUs, and virtual cluster default has 16 in all: it can never start as it is"
     assert why.startswith(f"train is WAITING: {reason}\n")
-    advice = why.partition("what to do:")[2]
+    advice = why.partition("what to do:\n")[2].partition("\n\n")[0]
     assert "`inv job.resubmit train --gpu N`" in advice and "wait" not in advice
 
 

@@ -9,6 +9,7 @@ import signal
 import pytest
 import requests
 
+from tests.portal.test_life import is_alive
 from tests.server.workshop import until
 
 BURN = """python3 -c "
@@ -42,7 +43,9 @@ def test_a_job_shows_its_processor_time_and_memory_while_it_runs(cluster, burnt)
 
 def test_samples_survive_a_killed_server_and_belong_to_the_ended_job(cluster, burnt):
     before = rows(cluster, burnt)
-    os.kill(json.loads((cluster.home / "local/server.json").read_text())["pid"], signal.SIGKILL)
+    pid = json.loads((cluster.home / "local/server.json").read_text())["pid"]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not is_alive(pid))
     until(lambda: len(rows(cluster, burnt)) > len(before))
     (cluster.home / "end").touch()
     cluster.ok("job.wait", burnt)

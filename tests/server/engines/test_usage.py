@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.server.engines.runner import usage
+from openpai_tasks.server.engines.runner import processes, usage
 from openpai_tasks.server.engines.runner.memory import MemoryGroup
 from openpai_tasks.server.engines.runner.usage import Row, UsageRecorder
 from tests.server.engines.test_runner import linux, prepare, start
@@ -123,16 +123,17 @@ def test_control_groups_of_both_versions_are_read(tmp_path: Path) -> None:
 def test_processes_of_threads_and_of_ended_parents_count() -> None:
     begin = "threading.Thread(target=subprocess.run, args=[['sleep', '60']]).start()"
     code = f"import subprocess, threading\n{begin}"
+    others = set(processes.children())
     with subprocess.Popen([sys.executable, "-c", code]) as parent:
         try:
-            found = until(lambda: len(usage.descendants(set())) >= 2 and usage.descendants(set()))
+            found = until(lambda: len(own := usage.descendants(others)) >= 2 and own)
             assert parent.pid in found
             seconds, size = usage.read_processes(found)
             assert seconds >= 0 and size > 1 << 20
             assert 0 < sum(map(usage._share, found)) <= 2 * size
-            assert not usage.descendants({parent.pid})
+            assert not usage.descendants({*others, parent.pid})
         finally:
-            for pid in usage.descendants(set()):
+            for pid in usage.descendants(others):
                 os.kill(pid, 9)
 
 
