@@ -194,8 +194,10 @@ def duration(seconds: float) -> str:
     """Format a time of an axis, in its two largest units."""
     if abs(seconds) < 60:
         return f"{label(seconds)}s"
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
     for name, size, lower, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
-        if abs(seconds) >= size:
+        if seconds >= size:
             whole, rest = divmod(round(seconds / part), size // part)
             return f"{whole}{name}" + (f" {rest}{lower}" if rest else "")
     return ""

@@ -80,6 +80,7 @@ def test_times_are_durations():
     assert texts_of(0, 400, is_time=True) == ["0s", "2m", "4m", "6m"]
     assert texts_of(0, 9000, is_time=True) == ["0s", "30m", "1h", "1h 30m", "2h", "2h 30m"]
     assert texts_of(0, 9 * 86400, is_time=True) == ["0s", "2d", "4d", "6d", "8d"]
+    assert charts.duration(-311) == "-5m 11s"
 
 
 @given(

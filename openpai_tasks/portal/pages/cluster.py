@@ -143,7 +143,8 @@ def _sampled(history: History, has_gpus: bool) -> Iterator[Chart]:
     for span, seconds in SPANS.items():
         for name, title in titles.items():
             points = list(_points(history.samples[seconds], name, 3 * seconds / POINTS))
-            if (has_gpus or name != "gpu") and (name != "waiting" or any(value > 0 for _, value in points)):
+            is_wanted = has_gpus if name == "gpu" else name == "cpu" or any(value > 0 for _, value in points)
+            if is_wanted and len(points) > 1:
                 yield Chart(f"{title} in the {span}", [Series("", points)], x="time")
 
 

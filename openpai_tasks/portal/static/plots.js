@@ -32,6 +32,7 @@ function label(value, digits = 4) {
 function duration(seconds) {
   const unit = UNITS.find(([, size]) => Math.abs(seconds) >= size);
   if (!unit) return `${label(seconds)}s`;
+  if (seconds < 0) return `-${duration(-seconds)}`;
   const [name, size, lower, part] = unit;
   const count = Math.round(seconds / part);
   const rest = count % (size / part);
