@@ -217,7 +217,8 @@ def facts_of_server(folder, **environment):
         found = {
             **facts,
             "leads its group and session": [int(number) == pid for number in ids],
-            "files": sorted((number, without_numbers(target)) for number, target in files),
+            # each once: every thread opens the database when it needs it
+            "files": sorted({(number, without_numbers(target)) for number, target in files}),
             "job": without_numbers(ran.out),
         }
     finally:

@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from openpai_tasks.backends.base import ClusterSample
+from openpai_tasks.portal.pages import cluster as cluster_page
 from tests.attacks import ATTACKS, forbidden
 from tests.hostile import Hostile
 from tests.portal.conftest import Web
@@ -17,13 +19,13 @@ NOW = int(time.time() * 1000)
 
 
 def follow(visitor, path, *texts):
-    """Follow a live page until a part of it has all these texts; return that part."""
+    """Follow a live page until a part of it has all these texts, and nothing is asked any more; return it."""
     with visitor.get(path, stream=True, headers={"accept": "text/event-stream"}) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         for line in answer.iter_lines():
             if line.startswith(b"data: "):
                 (part,) = json.loads(line[6:]).values()
-                if all(text in part for text in texts):
+                if all(text in part for text in texts) and "Asking" not in part:
                     return part
     raise AssertionError("the page ended")
 
@@ -106,12 +108,29 @@ def test_the_cluster_shows_its_virtual_clusters_queue_and_machines(visitor, lab)
 def test_the_cluster_is_followed_live(cluster, visitor):
     follow(visitor, "/c/local/cluster.live", "CPUs", "No jobs are waiting or running")
     cluster.ok("job.sub", "sleep 60", "--job-name", "busy")
-    follow(visitor, "/c/local/cluster.live", ">busy<", "state-running", "CPUs in use in the last hour")
+    follow(visitor, "/c/local/cluster.live", ">busy<", "state-running")
     cluster.ok("job.sub", "true", "--cpu", "500", "--job-name", "large")
     follow(visitor, "/c/local/cluster.live", ">large<", "state-waiting", '<p class="wait-reason">it ')
     cluster.ok("job.stop", "large")
     cluster.ok("job.stop", "busy")
     follow(visitor, "/c/local/cluster.live", "No jobs are waiting or running")
+
+
+def test_a_history_is_drawn_from_its_second_sample_on():
+    def titles(samples, has_gpus=False):
+        history = cluster_page.History([], {3600: samples, 24 * 3600: samples[:1]})
+        return [chart.title for chart in cluster_page._sampled(history, has_gpus)]
+
+    now = int(time.time() * 1000)
+    first, second = (
+        ClusterSample(now - age, 1, waiting, 1, 1024, 0) for age, waiting in ((60_000, 0), (0, 2))
+    )
+    assert titles([first]) == []
+    assert titles([first, second]) == ["CPUs in use in the last hour", "Tasks waiting in the last hour"]
+    assert titles([first, first], has_gpus=True) == [
+        "GPUs in use in the last hour",
+        "CPUs in use in the last hour",
+    ]
 
 
 def test_clusters_are_listed_at_once_and_their_states_follow(cluster, visitor, lab):
@@ -125,7 +144,7 @@ def test_clusters_are_listed_at_once_and_their_states_follow(cluster, visitor, l
             assert page.text.count("Asking…") == 4 and "pai cluster.add" in page.text
             assert 'href="/c/lab/jobs"' in page.text and 'aria-label="Main"' in page.text
             last = follow(visitor, "/clusters.live", "Connection refused", "no answer within", "12 of 16")
-            assert "Asking" not in last and not forbidden(last)
+            assert not forbidden(last)
         finally:
             cluster.ok("cluster.delete", "dead", "slow")
 
