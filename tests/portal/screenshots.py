@@ -29,6 +29,7 @@ PICTURES = {
     "jobs": "/c/local/jobs",
     "job": "/c/local/jobs/missing-module",
     "metrics": "/c/local/jobs/resnet-lr-0_02/metrics",
+    "compare": "/c/local/compare?job=resnet-*",
     "submit": "/c/local/submit",
 }
 
