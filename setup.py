@@ -126,6 +126,7 @@ setup(
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.5",
             "keyring>=24",
+            "PySocks>=1.7.1",
             "setuptools>=70.1",
             "numpy>=1.26",
             "pyte>=0.8.2",

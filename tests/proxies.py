@@ -1,4 +1,4 @@
-"""A proxy that opens tunnels, for tests of clients behind one."""
+"""Proxies that open tunnels, for tests of clients behind them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ class _Tunnel(socketserver.BaseRequestHandler):
         head = self.request.recv(1 << 16)
         self.server.heads.append(head.decode().splitlines())
         host, port = head.split()[1].decode().rsplit(":", 1)
-        with socket.create_connection((host, int(port))) as there:
-            self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        self.connect(host, int(port), b"HTTP/1.1 200 OK\r\n\r\n")
+
+    def connect(self, host, port, answer):
+        with socket.create_connection((host, port)) as there:
+            self.request.sendall(answer)
             back = threading.Thread(target=self.pump, args=(there, self.request))
             back.start()
             self.pump(self.request, there)
@@ -32,10 +35,28 @@ class _Tunnel(socketserver.BaseRequestHandler):
             target.shutdown(socket.SHUT_RDWR)
 
 
+class _Socks5(_Tunnel):
+    """Speaks SOCKS 5 (RFC 1928) with user and password; ``heads`` has these and the address."""
+
+    def handle(self):
+        take = self.request.makefile("rb").read
+        methods = take(take(2)[1])
+        assert 2 in methods
+        self.request.sendall(b"\x05\x02")
+        user = take(take(2)[1]).decode()
+        password = take(take(1)[0]).decode()
+        self.request.sendall(b"\x01\x00")
+        kind = take(4)[3]
+        host = take(take(1)[0]).decode() if kind == 3 else socket.inet_ntoa(take(4))
+        port = int.from_bytes(take(2), "big")
+        self.server.heads.append([user, password, host, str(port)])
+        self.connect("127.0.0.1", port, b"\x05\x00\x00\x01" + bytes(6))
+
+
 @contextlib.contextmanager
-def tunnelling_proxy() -> Iterator[tuple[str, list[list[str]]]]:
+def tunnelling_proxy(kind: type[_Tunnel] = _Tunnel) -> Iterator[tuple[str, list[list[str]]]]:
     """Yield the address of a proxy, and the list of the heads of its requests."""
-    proxy = socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Tunnel)
+    proxy = socketserver.ThreadingTCPServer(("127.0.0.1", 0), kind)
     proxy.daemon_threads, proxy.heads = True, []  # type: ignore[attr-defined]
     threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True).start()
     try:
@@ -43,3 +64,7 @@ def tunnelling_proxy() -> Iterator[tuple[str, list[list[str]]]]:
     finally:
         proxy.shutdown()
         proxy.server_close()
+
+
+def socks_proxy() -> contextlib.AbstractContextManager[tuple[str, list[list[str]]]]:
+    return tunnelling_proxy(_Socks5)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import random
+import shutil
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -42,13 +46,18 @@ def kube() -> Iterator[Kube]:
         yield kube
 
 
-@pytest.fixture(scope="module")
-def shell(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    shell = make_shell(tmp_path_factory.mktemp("user"))
+def start_cluster(kube: Kube, folder: Path) -> Shell:
+    shell = make_shell(folder)
     shell.environment["KUBECONFIG"] = kube.kubeconfig
     shell.environment["INVOKE_OPENPAI_LOCAL_KUBERNETES_NAMESPACE"] = kube.namespace
     started = shell.ok("cluster.start", "--engine", "kubernetes", "-o", "json").json()
     assert started["engine"] == "kubernetes"
+    return shell
+
+
+@pytest.fixture(scope="module")
+def shell(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    shell = start_cluster(kube, tmp_path_factory.mktemp("user"))
     yield shell
     shell.ok("cluster.stop")
 
@@ -155,3 +164,20 @@ def test_nothing_is_left_after_the_cluster_was_stopped(shell: Shell, kube: Kube)
     assert kube.names("pods") and kube.names("secrets")
     shell.ok("cluster.stop")
     until(lambda: not kube.names("pods") and not kube.names("secrets"))
+
+
+def test_pods_of_a_cluster_whose_folder_is_gone_are_removed_if_asked(
+    shell: Shell, kube: Kube, tmp_path: Path
+) -> None:
+    lost = start_cluster(kube, tmp_path / "lost")
+    lost.ok("job.sub", "sleep 600", "-j", "left", *SMALL)
+    until(lambda: lost.ok("job.status", "left", "-o", "json").json()["state"] == "RUNNING")
+    os.kill(lost.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
+    shutil.rmtree(lost.home)
+    (row,) = shell.ok("cluster.clean", "--orphans", "--preview", "-o", "json").json()
+    assert row["job"].endswith("~left") and row["name"] in kube.names("pods")
+    refused = shell.inv("cluster.clean", "--orphans")
+    assert refused.code and "1 orphan not removed: add --yes" in refused.err
+    shell.ok("cluster.clean", "--orphans", "--yes")
+    until(lambda: row["name"] not in kube.names("pods"))
+    assert shell.ok("cluster.clean", "--orphans", "--preview", "-o", "json").json() == []

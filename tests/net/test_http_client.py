@@ -1,5 +1,7 @@
 """The HTTP client: addresses, TLS and proxies, over real sockets."""
 
+import sys
+
 import pytest
 
 from openpai_tasks.net.exchange import Exchange
@@ -7,7 +9,7 @@ from openpai_tasks.net.http_client import HttpClient
 from openpai_tasks.net.proxies import Proxy, proxy_for
 from tests.certificates import make_certificate
 from tests.hostile import OK, Hostile
-from tests.proxies import tunnelling_proxy
+from tests.proxies import socks_proxy, tunnelling_proxy
 from tests.scripted import Scripted
 from tests.storage.relay import Relay
 
@@ -107,3 +109,20 @@ def test_an_unknown_kind_of_proxy_is_an_error(monkeypatch):
     monkeypatch.setenv("https_proxy", "gopher://proxy.example")
     with pytest.raises(OSError, match="must be one of http, socks4"):
         proxy_for("https://pai.example/x")
+
+
+def test_requests_go_through_a_socks_proxy_which_may_resolve_names(serve, monkeypatch):
+    server = serve({"GET /x": "found"})
+    with socks_proxy() as (address, heads):
+        for scheme, host in (("socks5", "127.0.0.1"), ("socks5h", "pai.example")):
+            monkeypatch.setenv("all_proxy", f"{scheme}://ann:pass@{address}")
+            assert get(HttpClient(), f"http://{host}:{server.port}/x") == (200, b"found")
+    port = str(server.port)
+    assert heads == [["ann", "pass", "127.0.0.1", port], ["ann", "pass", "pai.example", port]]
+
+
+def test_a_socks_proxy_needs_a_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "socks", None)
+    monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:9")
+    with pytest.raises(OSError, match="needs PySocks: `pip install pysocks`"):
+        get(HttpClient(), "http://pai.example/")

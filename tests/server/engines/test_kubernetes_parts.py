@@ -14,12 +14,13 @@ import pytest
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.engines.base import ContainerSpec, Launch
-from openpai_tasks.server.engines.kubernetes import gang, mirror, pod_state, pods
+from openpai_tasks.server.engines.kubernetes import capacity, gang, mirror, pod_state, pods
 from openpai_tasks.server.engines.kubernetes.api import KubeApi, KubeError
 from openpai_tasks.server.engines.kubernetes.gang import FreeNode, PodNeed
 from openpai_tasks.server.engines.kubernetes.log_copy import LogCopy
 from openpai_tasks.server.engines.kubernetes.mirror import PodMirror
 from openpai_tasks.server.engines.kubernetes.site import read_site
+from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.settings.engines import find_engine
 
 OWNER = pods.PodOwner("abc", "host:/folder")
@@ -46,6 +47,32 @@ def pod(options: dict[str, str] | None = None, count: int = 1) -> dict[str, Any]
     made = pods.build_pod(launch(), OWNER, site, pods.FilePlan(), "name", marks)
     made["metadata"] |= {"uid": "1-2-3", "namespace": "ns"}
     return made
+
+
+def test_settings_of_the_site_are_in_the_pod() -> None:
+    spec = pod({"kubernetes-tolerations": "gpu=yes:NoSchedule, spot", "kubernetes-pull-secrets": "own"})[
+        "spec"
+    ]
+    assert spec["tolerations"][:2] == [
+        {"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
+        {"key": "spot", "operator": "Exists"},
+    ]
+    assert spec["imagePullSecrets"] == [{"name": "own"}]
+
+
+def test_storages_of_the_site_are_volumes() -> None:
+    given = {"kubernetes-storages": "data=pvc:claim,lab=nfs:server:/export/lab,home=host:/srv/home"}
+    assert read_site(find_engine("kubernetes").read_options(given)).volumes == {
+        "data": {"persistentVolumeClaim": {"claimName": "claim"}},
+        "lab": {"nfs": {"server": "server", "path": "/export/lab"}},
+        "home": {"hostPath": {"path": "/srv/home"}},
+    }
+
+
+def test_a_quota_limits_what_it_names() -> None:
+    limits = {"requests.cpu": "8", "limits.cpu": "4500m", "memory": "2Gi", "requests.nvidia.com/gpu": "3"}
+    assert capacity._hard(limits, "nvidia.com/gpu") == ResourceAmount(cpu=4, memory_mb=2048, gpu=3)
+    assert capacity._hard({"pods": "5"}, "nvidia.com/gpu") == ResourceAmount(cpu=-1, memory_mb=-1, gpu=-1)
 
 
 # What a gang needs
