@@ -169,7 +169,7 @@ def test_nothing_is_left_after_the_cluster_was_stopped(shell: Shell, kube: Kube)
 def test_pods_of_a_cluster_whose_folder_is_gone_are_removed_if_asked(
     shell: Shell, kube: Kube, tmp_path: Path
 ) -> None:
-    lost = start_cluster(kube, tmp_path / "lost")
+    lost = start_cluster(kube, tmp_path)
     lost.ok("job.sub", "sleep 600", "-j", "left", *SMALL)
     until(lambda: lost.ok("job.status", "left", "-o", "json").json()["state"] == "RUNNING")
     os.kill(lost.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
