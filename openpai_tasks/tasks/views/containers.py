@@ -124,11 +124,9 @@ def usage_table(items: Iterable[ContainerUsage]) -> TextTable:
 def report_unrecorded(tasks: Sequence[TaskUsage]) -> None:
     """Say why there is nothing to show for some tasks, if so."""
     if any(not task.is_recorded for task in tasks):
-        say(
-            "not recorded: the engine of this cluster does not run tasks such that their usage can be sampled"
-        )
+        say("not recorded: the engine of this cluster does not sample the usage of tasks")
     elif not any(task.samples for task in tasks):
-        say("nothing is recorded yet: the first sample is taken two seconds after a task has started")
+        say("nothing was recorded: the first sample is taken two seconds after a task has started")
 
 
 def history_page(tasks: Sequence[TaskUsage]) -> Page:
