@@ -33,7 +33,7 @@ VERSION = re.search(r'__version__ = "(.+)"', (HERE / "openpai_tasks/__init__.py"
 
 def index_page(readme: str) -> str:
     """Return the README without pictures, and with paths instead of links to files: an index has neither."""
-    without_pictures = re.sub(r"!\[[^]]*\]\((?!https:)[^)]*\)\n+", "", readme)
+    without_pictures = re.sub(r"\[?!\[[^]]*\]\((?!https:)[^)]*\)(?:\]\([^)]*\))?\n+", "", readme)
     return re.sub(r"\[([^]]*)\]\((?!https:)([^)]*)\)", r"\1 (`\2`)", without_pictures)
 
 
@@ -111,7 +111,9 @@ setup(
         "smb": ["smbprotocol>=1.17"],
         "s3": ["botocore>=1.34"],
         "azure": ["adlfs>=2024.7"],
+        "mount": ["mfusepy>=3.1"],
         "notebook": ["ipykernel>=6.29"],
+        "tensorboard": ["tensorboard>=2.16"],
         "dev": DEV,
         "docs": DOCS,
         "test": [
@@ -126,10 +128,15 @@ setup(
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.5",
             "keyring>=24",
+            "mfusepy>=3.1",
             "PySocks>=1.7.1",
             "setuptools>=70.1",
             "numpy>=1.26",
             "pyte>=0.8.2",
+        ],
+        "fuzz": [
+            "openpai-tasks[test]",
+            "atheris>=2.3; sys_platform == 'linux' and platform_machine == 'x86_64'",  # has wheels only there
         ],
         # Large, or of no use without a browser or server; the tests that need them are skipped otherwise.
         "test-all": [
@@ -143,6 +150,7 @@ setup(
             "playwright>=1.44",
             "pyarrow>=15",
             "schemathesis>=4.3",
+            "tensorboard>=2.16",
             "tfrecord>=1.14",
             "websocket-client>=1.7",
         ],

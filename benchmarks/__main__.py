@@ -17,8 +17,8 @@ from benchmarks.plot import plot
 from benchmarks.side_by_side import ResultRow, run
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-TOPICS = ("startup", "objects", "logs", "copying", "hdfs", "packing")
-TOPICS += ("notebooks", "jobs", "executor", "metrics", "portal", "slurm", "kubernetes")
+TOPICS = ("startup", "objects", "logs", "copying", "hdfs", "mount", "packing")
+TOPICS += ("notebooks", "jobs", "executor", "metrics", "portal", "slurm", "kubernetes", "afar")
 """Modules with a function ``comparisons``."""
 WRITE = "keep the results of these topics, and write docs/performance.md from those of all"
 

@@ -69,12 +69,12 @@ class EmbeddedServer:
     """A running server and a token of its owner."""
 
     def __init__(self, uri: str, login: dict[str, str], image: str) -> None:
-        self._image = image
-        self._address = urlsplit(uri).netloc
+        self._image, self.user = image, login["user"]
+        self.address = urlsplit(uri).netloc
         self._names = (f"job-{time.time_ns()}-{number}" for number in itertools.count())
         body = json.dumps({"username": login["user"], "password": login["password"]})
         answer = self._call(self._connect(), "POST", "/api/v1/authn/basic/login", body, "application/json")
-        self._token: str = answer["token"]
+        self.token: str = answer["token"]
 
     def run(self, count: int) -> None:
         """Submit jobs over a few connections, and wait until all have succeeded."""
@@ -117,14 +117,14 @@ class EmbeddedServer:
         return found
 
     def _connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self._address, timeout=60)
+        return http.client.HTTPConnection(self.address, timeout=60)
 
     def _call(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: str = "", type: str = ""
     ) -> dict:
         headers = {"Content-Type": type} if type else {}
-        if hasattr(self, "_token"):
-            headers["Authorization"] = f"Bearer {self._token}"
+        if hasattr(self, "token"):
+            headers["Authorization"] = f"Bearer {self.token}"
         connection.request(method, path, body.encode(), headers)
         answer = connection.getresponse()
         content = answer.read()

@@ -1,12 +1,13 @@
-"""The portal at size: sweeps of many jobs and metrics of many points, on pages and in commands.
+"""The portal at size: sweeps of many jobs, metrics of many points and long logs, on pages and in commands.
 
-Most have a limit in seconds as their peer. Long metrics are also compared with a tenth of the points: what
-was read once is kept. The round that warms up is the first to read the data.
+Most have a limit in seconds as their peer. Large sweeps and long metrics are also compared with a tenth of
+them: what was read once is kept. The round that warms up is the first to read the data.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import json
 import math
@@ -15,9 +16,10 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -25,21 +27,57 @@ from benchmarks.side_by_side import OURS, Comparison, Turn
 
 ROOT = Path(__file__).resolve().parent.parent
 JOBS, POINTS = 2_000, 200_000
+MEGABYTES = {"opened": 1_000, "searched": 200}
+MB, NEEDLE = 1_000_000, "needle"
 RESULT = {"loss": 0.5, "accuracy": 0.9}
 
 
-def comparisons(folder: Path, jobs: int = JOBS, points: int = POINTS) -> Iterator[Comparison]:
-    with Project(folder).serving(jobs, {"short": points, "long": 10 * points}) as project:
+def comparisons(
+    folder: Path, jobs: int = JOBS, points: int = POINTS, megabytes: Mapping[str, int] = MEGABYTES
+) -> Iterator[Comparison]:
+    with Project(folder).serving(jobs, {"short": points, "long": 10 * points}, megabytes) as project:
+        yield from logs(project, megabytes)
         yield from sweeps(project, jobs)
         yield from metrics(project, points)
         yield from reading(project, points)
 
 
 def sweeps(project: Project, jobs: int) -> Iterator[Comparison]:
-    page, command = project.page("/c/local/sweeps/many"), project.command("job.results", "many")
-    yield limited(f"page of a sweep of {jobs:,} jobs", page, 1.0)
-    yield limited(f"job.results of {jobs:,} jobs", command, 2.0)
-    yield limited(f"page of a sweep of {jobs:,} jobs, none read before", project.anew(page), 1.5)
+    project.run(
+        "job.results", "lots"
+    )  # a page reads for half a second only, and leaves the rest to its updates
+    many, lots = (project.page(f"/c/local/sweeps/{name}") for name in ("many", "lots"))
+    yield limited(f"page of a sweep of {jobs:,} jobs", many, 1.0)
+    yield limited(f"page of a sweep of {10 * jobs:,} jobs", lots, 1.0, {f"{jobs:,} jobs": many})
+    new, new_large = project.anew(many), project.anew(lots)
+    many, lots = (project.command("job.results", name) for name in ("many", "lots"))
+    yield limited(f"job.results of {jobs:,} jobs", many, 2.0)
+    yield limited(f"job.results of {10 * jobs:,} jobs", lots, 2.0, {f"{jobs:,} jobs": many})
+    yield limited(f"page of a sweep of {jobs:,} jobs, none read before", new, 1.5)
+    what = f"page of a sweep of {10 * jobs:,} jobs, none read before"
+    yield Comparison(what, {OURS: new_large, f"{jobs:,} jobs": new})
+    yield limited(f"job.results of {jobs:,} jobs, none read before", project.anew(many), 3.0)
+
+
+def logs(project: Project, megabytes: Mapping[str, int]) -> Iterator[Comparison]:
+    """Open a long log at its end, and search another one, which has a hit near each end."""
+    opened, searched = megabytes["opened"], megabytes["searched"]
+    page, end = project.page("/c/local/jobs/opened/logs"), project.events("opened/logs.live", "log")
+
+    def open_log() -> None:
+        page()
+        end()
+
+    yield limited(f"open a log of {opened:,} MB", open_log, 1.0)
+    find = f"searched/logs.find.live?q={NEEDLE}"
+    yield limited(f"first hit in a log of {searched} MB", project.events(find, "found"), 0.5)
+    file = str(project.log_folder("searched") / "all")
+
+    def grep() -> None:
+        subprocess.run(["grep", "-cF", NEEDLE, file], check=True, capture_output=True)
+
+    contenders: dict[str, Turn] = {OURS: project.events(find, "end"), "grep": grep}
+    yield Comparison(f"search a log of {searched} MB", contenders, {}, searched, "MB", rounds=5)
 
 
 def metrics(project: Project, points: int) -> Iterator[Comparison]:
@@ -71,10 +109,12 @@ def _write_csv(table: Any) -> None:
     table.to_csv(os.devnull)
 
 
-def limited(what: str, turn: Turn, seconds: float) -> Comparison:
-    """Compare a turn with a number of seconds."""
+def limited(
+    what: str, turn: Turn, seconds: float, others: Mapping[str, Turn] = MappingProxyType({})
+) -> Comparison:
+    """Compare a turn with a number of seconds, and with others."""
     limit = f"limit of {seconds:g} s"
-    return Comparison(what, {OURS: turn, limit: lambda: seconds}, {limit: 1.0}, rounds=10)
+    return Comparison(what, {OURS: turn, limit: lambda: seconds, **others}, {limit: 1.0}, rounds=10)
 
 
 @dataclass(frozen=True)
@@ -88,15 +128,22 @@ class Project:
         return self.folder / "home" / "local"
 
     @contextlib.contextmanager
-    def serving(self, jobs: int, points: dict[str, int]) -> Iterator[Project]:
-        """Run a cluster with an ended sweep of this many jobs, and with jobs that recorded metrics."""
+    def serving(
+        self, jobs: int, points: Mapping[str, int], megabytes: Mapping[str, int]
+    ) -> Iterator[Project]:
+        """Run a cluster with ended sweeps of this many jobs and ten times as many, metrics and logs."""
         try:
-            for name in ("first", *points):
-                self.run("job.sub", "true", "--job-name", name, "--follow")
+            self.run("config.set", "local.keep=all")
+            for name in ("first", *points, *megabytes):
+                self.run("job.sub", "true", "--job-name", name)
+            self.run("job.wait", "first", *points, *megabytes)
             for name, count in points.items():
                 write_metrics(self.metrics_file(name), count)
+            for name, size in megabytes.items():
+                write_log(self.log_folder(name), size * MB)
             self.run("cluster.stop")
-            record_sweep(self.folder, "many", multiply_job(self.cluster, "many", "first", jobs))
+            for sweep, count in (("many", jobs), ("lots", 10 * jobs)):
+                record_sweep(self.folder, sweep, multiply_job(self.cluster, sweep, "first", count))
             yield self
         finally:
             self.run("cluster.portal", "--stop")
@@ -105,6 +152,10 @@ class Project:
     def metrics_file(self, job: str) -> Path:
         (home,) = (self.cluster / "storage" / "home").iterdir()
         return home / "jobs" / job / "output" / ".pai" / "metrics" / "main-0-0.jsonl"
+
+    def log_folder(self, job: str) -> Path:
+        (folder,) = (self.cluster / "jobs").glob(f"*~{job}/0/main-0-0/logs")
+        return folder
 
     def run(self, *words: str) -> str:
         argv = [sys.executable, "-m", "openpai_tasks", *words]
@@ -124,7 +175,7 @@ class Project:
 
     def page(self, path: str) -> Turn:
         """Return a turn that gets a page of the portal."""
-        visitor = self.visitor()
+        visitor = self.visitor
 
         def take() -> None:
             answer = visitor.get(path)
@@ -133,6 +184,20 @@ class Project:
 
         return take
 
+    def events(self, path: str, last: str) -> Turn:
+        """Return a turn that follows a job's page until an event has come."""
+        visitor = self.visitor
+
+        def take() -> None:
+            with visitor.get(f"/c/local/jobs/{path}", stream=True) as answer:
+                for line in answer.iter_lines(1 << 16):
+                    if line == f"event: {last}".encode():
+                        return
+            sys.exit(f"{path}: no event {last!r}")
+
+        return take
+
+    @functools.cached_property
     def visitor(self) -> Any:
         from tests.portal.conftest import Visitor
 
@@ -193,6 +258,19 @@ def multiply_job(home: Path, sweep: str, first: str, count: int) -> dict[str, di
             points[name] = {"rate": str(number)}
     database.close()
     return points
+
+
+def write_log(folder: Path, size: int) -> None:
+    """Write the log of a job that printed this many bytes, with a text to find near each end."""
+    line, hit = b"step 12345: loss 0.123456, accuracy 0.98765\n", f"the {NEEDLE}\n".encode()
+    block = line * 1000
+    with open(folder / "all", "wb") as file:
+        file.write(block + hit)
+        for _ in range(max(0, size // len(block) - 2)):
+            file.write(block)
+        file.write(block + hit)
+    (folder / "stdout").unlink()
+    os.link(folder / "all", folder / "stdout")
 
 
 def _insert(database: sqlite3.Connection, table: str, row: dict[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: the pages from outside docs/, and those that are generated."""
+"""Hooks of mkdocs: the pages from outside docs/, those that are generated, and words for the search."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from docsite import commands, notebooks
 from docsite.indents import GitHubIndents
+from docsite.keywords import KEYWORDS
 
 ROOT = Path(__file__).parent.parent
 TOP_PAGES = {
@@ -40,6 +42,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     moved = [_file(config, (docs / file.src_uri).relative_to(ROOT), file.dest_uri) for file in ours]
     tops = [_file(config, Path(name), place) for name, place in TOP_PAGES.items()]
     return Files([*kept, *moved, *tops, *_assets(config), *_own_pages(config), *_commands(config)])
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> None:
+    """Let the search find a page by its keywords."""
+    page.meta["tags"] = list(KEYWORDS.get(page.file.src_uri, ()))
 
 
 def _file(config: MkDocsConfig, path: Path, place: str, text: str | None = None) -> File:

@@ -135,3 +135,29 @@ def wait_for_event(event: threading.Event, seconds: float) -> bool:
     while not event.is_set() and (left := limit - time.monotonic()) > 0:
         time.sleep(min(_STEP, left))
     return event.is_set()
+
+
+# Python 3.10 to 3.14: Thread.start waits forever for a thread that has no memory to begin with
+# (https://github.com/python/cpython/issues/140746). A thread needs its stack and some kilobytes.
+
+_USUAL_STACK, _BEYOND_STACK = 8 << 20, 1 << 20
+
+
+def refuse_threads_without_memory() -> None:
+    """Let the start of a thread fail at once if there is no memory for it."""
+    import mmap  # only servers need them
+    import resource
+
+    name = "_start_joinable_thread" if sys.version_info >= (3, 13) else "_start_new_thread"
+    start = getattr(threading, name)
+    stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    size = (_USUAL_STACK if stack == resource.RLIM_INFINITY else stack) + _BEYOND_STACK
+
+    def start_with_memory(*args: Any, **kwargs: Any) -> Any:
+        try:
+            mmap.mmap(-1, size).close()
+        except OSError:
+            raise RuntimeError("can't start new thread") from None
+        return start(*args, **kwargs)
+
+    setattr(threading, name, start_with_memory)

@@ -388,6 +388,32 @@ def _end_by_signal(number: int, frame: FrameType | None) -> None:
         os.kill(os.getpid(), number)
 
 
+_stop = threading.Event()
+_is_stop_noted = False
+
+
+def should_stop() -> bool:
+    """Whether the job has been asked to end: save a checkpoint now, and ``sys.exit(143)``.
+
+    A job gets SIGTERM before its time limit if it may run again, and when it is stopped. From the first call
+    on, which must be in the main thread, the signal no longer ends the program. An exit code other than 0
+    lets a job at its time limit run again; 0 means that it has finished.
+    """
+    global _is_stop_noted
+    if not _is_stop_noted:
+        before = signal.getsignal(signal.SIGTERM)
+        own = getattr(before, "__module__", "") == __name__  # these end the program
+
+        def note(number: int, frame: FrameType | None) -> None:
+            _stop.set()
+            if callable(before) and not own:
+                before(number, frame)
+
+        signal.signal(signal.SIGTERM, note)
+        _is_stop_noted = True
+    return _stop.is_set()
+
+
 def flush() -> None:
     """Write all log lines and metrics that are waiting, and save outputs that changed."""
     for finish in list(_at_end):
@@ -703,7 +729,7 @@ def _manifest(folder: str, number: int) -> dict[str, Any]:
     try:
         with open(os.path.join(folder, f"{number:08d}.json"), "rb") as file:
             found = json.loads(file.read())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -811,7 +837,7 @@ class _Hdfs:
             try:
                 manifest = json.loads(self._ask("GET", f"{number:08d}.json", "OPEN"))
                 self._fetch(manifest, folder)
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
                 _warn(f"checkpoint {number} cannot be fetched ({error}); trying the one before it")
                 continue
             _write_whole(os.path.join(folder, f"{number:08d}.json"), json.dumps(manifest).encode())

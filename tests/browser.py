@@ -42,8 +42,9 @@ class Page:
 @contextlib.contextmanager
 def browser() -> Iterator[Any]:
     """Run Chromium until the end of the block; as root it runs without a sandbox."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=30_000)  # as all else that waits for a page; otherwise it waits for 5 s
     flags = [*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)

@@ -220,13 +220,16 @@ class LateTokens:
             self._store(token)
 
     def _store(self, token: str) -> None:
+        """Store a token, and before it those that were due earlier, whose timers may be late."""
         with self._lock, contextlib.suppress(sqlite3.ProgrammingError):  # the server has ended meanwhile
-            late = self.pending.get(token)
-            if late is None:
+            if token not in self.pending:
                 return
-            values = tuple(late.row)
-            holes = ", ".join("?" * len(values))
-            self._database.write(f"INSERT INTO account_tokens VALUES ({holes})", values)
-            for other in late.unknown:  # logins at the same time overwrite each other
-                self._tokens.forget(other)
-            del self.pending[token]
+            due = self.pending[token].due
+            for key, late in sorted(self.pending.items(), key=lambda one: one[1].due):
+                if late.due <= due:
+                    values = tuple(late.row)
+                    holes = ", ".join("?" * len(values))
+                    self._database.write(f"INSERT INTO account_tokens VALUES ({holes})", values)
+                    for other in late.unknown:  # logins at the same time overwrite each other
+                        self._tokens.forget(other)
+                    del self.pending[key]

@@ -43,7 +43,12 @@ ENTRY_POINTS = {
     "opai": ("openpai_tasks.__main__", "main"),
     "paddlecloud": ("openpai_tasks.paddlecloud.__main__", "main"),
 }
-OTHER_PROGRAMS = ("openpai_tasks.server", "openpai_tasks.magics", "openpai_tasks.api.pytest_plugin")
+OTHER_PROGRAMS = (
+    "openpai_tasks.server",
+    "openpai_tasks.magics",
+    "openpai_tasks.api.pytest_plugin",
+    "openpai_tasks.storage.fuse",  # which looks for libfuse when it is loaded
+)
 PARTS_OF_THE_SERVER = (  # with those that it loads later
     "openpai_tasks.server.command",
     "openpai_tasks.server.engines.containers",
@@ -174,6 +179,8 @@ class Forked(subprocess.Popen[Any]):
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
     def _try_wait(self, flags: int) -> tuple[int, int]:
+        if self._connection.fileno() < 0:  # collected together with this object, which ends the process
+            return self.pid, signal.SIGKILL
         if not select.select([self._connection], [], [], 0 if flags else None)[0]:
             return 0, 0
         with self._connection:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,3 +26,13 @@ def is_running(pid: int) -> bool:
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
+
+
+def kill(pid: int) -> None:
+    """Kill the process, and wait until it has ended: on a busy machine, it still answers for a while."""
+    process = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        assert select.select([process], [], [], 60)[0], f"process {pid} does not end"
+    finally:
+        os.close(process)

@@ -1,5 +1,6 @@
 """The benchmarks compare fairly and report ratios."""
 
+import contextlib
 import os
 import random
 import subprocess
@@ -9,12 +10,14 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import (
+    afar,
     copying,
     executor,
     jobs,
     kubernetes,
     logs,
     metrics,
+    mount,
     notebooks,
     objects,
     packing,
@@ -154,6 +157,15 @@ def test_objects_arrive_with_each_contender(tmp_path):
             assert turn() > 0
 
 
+@pytest.mark.root  # /dev/fuse may be root's
+def test_a_file_is_read_through_a_mount_and_copied(tmp_path):
+    needs.require("fusermount3")
+    if reason := object_servers.missing("rclone"):
+        pytest.skip(reason)
+    with contextlib.closing(mount.comparisons(tmp_path, large=1 << 20)) as found:
+        assert all(turn() > 0 for turn in next(found).contenders.values())
+
+
 def test_a_training_runs_with_and_without_metrics(tmp_path):
     [comparison] = metrics.comparisons(tmp_path, steps=100)
     assert all(turn() > 0 for turn in comparison.contenders.values())
@@ -230,15 +242,32 @@ def test_lists_of_few_and_many_jobs_are_compared(quick_starts, tmp_path):
     assert set(outcome.seconds) == {"ours", "100 jobs"}
 
 
-def test_sweeps_and_metrics_of_the_portal_are_compared(quick_starts, tmp_path, monkeypatch):
+def test_commands_from_afar_are_compared_with_their_round_trips(quick_starts, tmp_path):
+    outcomes = [run(comparison, rounds=0) for comparison in afar.comparisons(tmp_path, round_trip=0.001)]
+    assert [outcome.what for outcome in outcomes][:2] == ["job.list from afar", "job.status from afar"]
+    assert list(outcomes[2].seconds) == ["ours", "near by + 2 round trips", "http.client, 2 round trips"]
+
+
+def test_sweeps_metrics_and_logs_of_the_portal_are_compared(quick_starts, tmp_path, monkeypatch):
     monkeypatch.setattr(portal.importlib.util, "find_spec", lambda name: None)  # pandas takes long to load
-    outcomes = [run(comparison, rounds=0) for comparison in portal.comparisons(tmp_path, jobs=3, points=30)]
-    assert [outcome.what for outcome in outcomes][:3] == [
+    sizes = {"jobs": 3, "points": 30, "megabytes": {"opened": 2, "searched": 1}}
+    outcomes = {
+        outcome.what: outcome.seconds
+        for comparison in portal.comparisons(tmp_path, **sizes)
+        for outcome in [run(comparison, rounds=0)]
+    }
+    assert list(outcomes)[:8] == [
+        "open a log of 2 MB",
+        "first hit in a log of 1 MB",
+        "search a log of 1 MB",
         "page of a sweep of 3 jobs",
+        "page of a sweep of 30 jobs",
         "job.results of 3 jobs",
+        "job.results of 30 jobs",
         "page of a sweep of 3 jobs, none read before",
     ]
-    assert set(outcomes[4].seconds) == {"ours", "30 points"}
+    assert set(outcomes["job.results of 30 jobs"]) == {"ours", "limit of 2 s", "3 jobs"}
+    assert set(outcomes["metrics page of 300 points"]) == {"ours", "30 points"}
 
 
 def test_calls_through_executors_are_compared(quick_starts, tmp_path, monkeypatch):

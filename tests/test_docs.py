@@ -1,5 +1,6 @@
 """The documentation is correct: its commands run, its links work, its tables are complete."""
 
+import importlib.util
 import re
 import shlex
 import shutil
@@ -8,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from docsite import commands as commands_page
+from docsite import troubleshooting
 from openpai_tasks import namespace
+from openpai_tasks.causes import CAUSES
+from openpai_tasks.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(300)  # many commands, one after the other
 ROOT = Path(__file__).parent.parent
@@ -54,6 +58,21 @@ def test_ci_runs_the_test_command_in_the_readme():
     assert command.replace("python3 ", '"$python" ', 1) in (ROOT / ".ci" / "run").read_text()
 
 
+def test_building_the_site_without_its_packages_names_the_extra(monkeypatch):
+    spec = importlib.util.spec_from_file_location("tasks_of_this_project", ROOT / "tasks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=re.escape("pip install -e '.[docs]'")):
+        module._mkdocs(None, "build")
+
+
+def test_the_page_of_error_messages_is_current():
+    page = troubleshooting.FILE.read_text()
+    assert page == troubleshooting.page(), "write it again: inv docs.troubleshooting"
+    assert all(f"\n### {row.title}\n" in page for row in CAUSES)
+
+
 def test_the_list_of_commands_is_current():
     assert commands_page.FILE.read_text() == commands_page.overview(), "write it again: inv docs.commands"
     listed = set(re.findall(r"^\| `(\w+\.[\w-]+)` \|", commands_page.FILE.read_text(), re.M))
@@ -71,6 +90,13 @@ def test_links_point_to_existing_files():
     links = [(page, target) for page in PAGES for target in re.findall(r"\]\(([^)#]+)\)", page.read_text())]
     files = [(page.name, page.parent / target) for page, target in links if not target.startswith("https://")]
     assert len(files) > 50 and not [(name, file) for name, file in files if not file.exists()]
+
+
+def test_every_guide_links_to_a_next_step():
+    reference = {"architecture.md", "commands.md", "performance.md", "troubleshooting.md"}
+    guides = [page for page in PAGES if page.name not in reference]
+    ends = re.compile(r"^(Next: .*\]\(|## Next steps$)", re.M)
+    assert not [page.name for page in guides if not ends.search(page.read_text())]
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/extending.md"])

@@ -1,6 +1,7 @@
 """A forked command behaves like a new process: the same output, exit code and process environment."""
 
 import contextlib
+import gc
 import json
 import os
 import pty
@@ -291,6 +292,18 @@ def test_started_command_behaves_like_a_new_process(project):
     mine, usual = (json.loads(process.communicate("typed", timeout=100)[0]) for process in processes)
     assert usual["environment"].pop(*forkserver.FRESH) and mine == usual
     assert [process.returncode for process in processes] == [0, 0]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_forgotten_command_does_not_affect_the_next_one(project):
+    """The traceback of a failed test has it in a cycle, with its connection."""
+    process = project.start("inv", "waits")
+    process.cycle, pid = process, process.pid
+    del process
+    gc.collect()
+    assert project.start("inv", "facts").wait(60) == 0
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.02)
 
 
 def test_started_command_ends_with_the_signal_that_it_gets(project):

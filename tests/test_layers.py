@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 STUBS = sorted(PACKAGE.rglob("__init__.pyi"))
 
-BASE = {"compat", "errors", "exits", "files", "net", "text"}
+BASE = {"causes", "compat", "errors", "exits", "files", "hooks", "net", "text"}
 VALUES = BASE | {"protocol", "settings"}
 BACKENDS = {"backends.base", "backends.http", "backends.listing"}
 SEAM = {"backends.base", "backends.kinds"}
@@ -46,8 +46,9 @@ API = {"server.accounts", "server.api", *ENGINES}
 EVERYWHERE = {"lazy_dataclass", "lazy_package"}
 MAY_IMPORT = {
     "__init__": {"magics"},  # its lazy names are those of the stub
-    "__main__": {"compat", "exits", "tasks"},
+    "__main__": {"compat", "exits", "files.shortages", "tasks"},
     "errors": {"exits", "text.hints", "text.plain"},
+    "causes": {"text.plain"},
     "compat": set(),
     "exits": set(),
     "lazy_dataclass": set(),
@@ -57,6 +58,7 @@ MAY_IMPORT = {
     "text": {"errors"},
     "text.hints": set(),
     "text.plain": set(),
+    "hooks": {"errors", "net", "text"},
     "net": {"errors"},
     "protocol": {"errors"},
     "protocol.yaml": {"protocol.problems"},
@@ -85,7 +87,7 @@ MAY_IMPORT = {
     "storage.crc": {"storage.store"},
     "storage.parts": {"storage.store"},
     "storage.protobuf": set(),
-    "storage.tar_headers": {"errors"},
+    "files.tar_headers": {"errors"},
     "storage.retry": {"errors", "net"},
     "storage.kinds": {"errors", "protocol.document", "settings.plugins", "storage.store"},
     "storage.local": STORE | {"settings.home"},
@@ -100,8 +102,8 @@ MAY_IMPORT = {
     "storage.copying": COPYING | {"compat", "exits", "settings.home", "text"},
     "storage.job_files": STORE
     | {"protocol.document", "files.regular", "settings.trust", "text.wildcards"}
-    | {"storage.copying.transfer", "storage.local.store", "storage.tar_headers"},
-    "storage.packing": COPYING | {"storage.copying", "storage.protobuf", "storage.tar_headers"},
+    | {"storage.copying.transfer", "storage.local.store", "files.tar_headers"},
+    "storage.packing": COPYING | {"storage.copying", "storage.protobuf", "files.tar_headers"},
     "storage.fsspec": COPYING | {"storage.copying"},
     "sdk": CLIENTS | {"sdk.files", "sdk.ssh"},
     "sdk.ssh": CLIENTS | TUNNEL,
@@ -109,26 +111,29 @@ MAY_IMPORT = {
     "sdk.files": FILES,
     "sdk.jobs": JOBS | {"sdk.notebooks.sessions", "sdk.logs.json_lines"},
     "sdk.logs": JOBS,
-    "sdk.diagnosis": JOBS | {"sdk.logs"},
+    "sdk.diagnosis": JOBS | {"sdk.logs", "sdk.containers.keepalive"},
     "sdk.templates": JOBS,
     "sdk.sweeps": JOBS | {"sdk.logs"},
     "sdk.containers": JOBS | {"sdk.diagnosis", "sdk.logs"},
+    "sdk.usage_report": CLUSTERS | {"sdk.sweeps.records"},
+    "sdk.tensorboard": JOBS | {"sdk.sweeps"},
     "sdk.doctor": FILES | {"sdk.images.programs"},
     "sdk.images": VALUES,
     "sdk.payloads": set(),
     "sdk.notebooks": JOBS | {"sdk.containers", "sdk.diagnosis", "sdk.logs", "sdk.payloads"},
     "api": VALUES | {"backends.base", "render", "sdk", "storage"},
-    "render": {"errors", "text.durations", "text.plain", "text.plurals"},
+    "render": {"errors", "text.durations", "text.plain", "text.plurals", "text.wrapping"},
     "completion": set(),
     "tasks": COMMANDS | {"paddlecloud"},
     "tasks.framework": COMMANDS,
     "tasks.views": COMMANDS | {"backends.paddlecloud", "paddlecloud", "portal.starting", "tasks.framework"},
     "paddlecloud": JOBS | {"backends.paddlecloud", "exits", "sdk.diagnosis", "sdk.logs", "tasks"},
     "magics": COMMANDS - {"completion"} | {"api.options"},
-    "loopback": {"errors", "net", "settings.home"},
+    "loopback": {"compat", "errors", "files.shortages", "net", "settings.home"},
     "portal": VALUES | SEAM | {"loopback", "storage", "sdk", "render"},
     "portal.starting": {"errors", "text.hints", *LOOPBACK, "settings.home"},
     "server": SERVER | {"server", "loopback"},
+    "server.deliveries": SERVER | {"portal.starting", "server.state", "server.variables"},
     "server.state": SERVER,
     "server.accounts": SERVER | {"server.state"},
     "server.ssh": SERVER | {"server.state"},

@@ -33,6 +33,7 @@ MADE_ELSEWHERE: dict[str, Callable[[Any], list[Any]]] = {
         *arguments(module, "_text"),
         *arguments(module, "_free"),
     ],
+    "causes.table: self.pattern": lambda module: [row.pattern for row in module.CAUSES],
     "sdk.diagnosis.symptoms: self.pattern": lambda module: arguments(module, "Symptom"),
     "sdk.logs.structured: grep": lambda module: [],  # the user's own; each line is cut before
     "sdk.notebooks.results: f'{re.escape(mark.stem)}\\\\.{EXECUTED}(?:-(\\\\d+))?'": lambda module: [
@@ -43,7 +44,7 @@ MADE_ELSEWHERE: dict[str, Callable[[Any], list[Any]]] = {
     "'(?<![$\\\\\\\\{])\\\\{(' + '|'.join(map(re.escape, point)) + ')\\\\}'": lambda module: [
         r"(?<![$\\{])\{(a|aa)\}"
     ],
-    "server.api.submission: f'(?<![\\\\w.~}}-]){re.escape(path)}(?![\\\\w.-])'": lambda module: [
+    "server.storages: f'(?<![\\\\w.~}}-]){re.escape(path)}(?![\\\\w.-])'": lambda module: [
         r"(?<![\w.~}-])/a(?![\w.-])"
     ],
     "text.wildcards: f'{text}.*{end}' if start else end": lambda module: [],  # see test_wildcards.py

@@ -1,9 +1,9 @@
 """The documentation site: it builds without warnings, is complete, and needs no other host."""
 
-import contextlib
 import functools
 import http.server
 import inspect
+import json
 import posixpath
 import re
 import subprocess
@@ -18,6 +18,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 import openpai_tasks
+from docsite.keywords import KEYWORDS
 from openpai_tasks import runtime, tasks
 from tests import browser
 from tests.needs import require
@@ -39,6 +40,22 @@ BROKEN = {
     "an anchor that this page lacks": "[above](#missing)",
     "a missing picture": "![picture](missing.png)",
 }
+
+
+SEARCHES = {
+    "hyperparameter": "sweeps/",
+    "wandb": "metrics/",
+    "tensorboard": "metrics/",
+    "resume training": "runtime/",
+    "hdfs mount": "storage/",
+    "queue": "jobs/",
+    "preempt": "afterwards/",
+    "docker image": "images/",
+    "multi-node": "runtime/",
+    "ddp": "pytorch/",
+    "secret": "jobs/",
+}
+"""What people search for, and the page that they need."""
 
 
 class Site:
@@ -108,6 +125,26 @@ def test_a_broken_link_stops_the_build(tmp_path, why):
         build(load())
 
 
+@pytest.mark.parametrize("words", SEARCHES)
+def test_the_search_index_finds_a_page_by_the_words_that_people_use(site, words):
+    """Tags count as much as titles, and a thousand times as much as text."""
+    index = json.loads((site.folder / "search" / "search_index.json").read_text())
+    assert index["config"]["fields"]["tags"] == index["config"]["fields"]["title"] == {"boost": 1000.0}
+    tags = {entry["location"]: " ".join(entry.get("tags", [])).split() for entry in index["docs"]}
+    found = {page for page, known in tags.items() if set(words.split()) <= set(known) and "#" not in page}
+    assert SEARCHES[words] in found and len(found) <= 3
+
+
+def test_keywords_are_of_existing_pages():
+    assert not [page for page in KEYWORDS if not (ROOT / page).exists()]
+
+
+def test_the_session_is_a_still_picture_until_it_is_clicked(site):
+    home = site.article("")
+    assert re.search(r'<a href="images/session.svg"><img [^>]*src="images/session-still.svg"', home)
+    assert "assets/session.js" in site.pages[""]
+
+
 def test_every_command_has_a_section_and_every_flag_a_row(site):
     for name in openpai_tasks.namespace().task_names:
         page = name.partition(".")[0]
@@ -157,9 +194,7 @@ def test_no_page_loads_anything_from_another_host(site):
 
 
 @pytest.mark.skipif(bool(browser.WHY_NOT), reason=browser.WHY_NOT)
-def test_search_finds_a_command_on_a_plain_file_server(site):
-    import playwright.sync_api
-
+def test_search_and_session_work_on_a_plain_file_server(site):
     handler = functools.partial(Quiet, directory=site.folder)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -169,15 +204,14 @@ def test_search_finds_a_command_on_a_plain_file_server(site):
         page.on("request", lambda request: asked.append(request.url))
         page.goto(home)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        page.locator("label[for=__search]").first.click()
-        results = page.locator(".md-search-result__list", has_text="container.ssh-config")
-        for _ in range(60):  # what is typed before the page's script listens is not searched for
-            page.locator("input[name=query]").fill("")
-            page.locator("input[name=query]").fill("ssh-config")
-            with contextlib.suppress(playwright.sync_api.TimeoutError):
-                results.wait_for(state="attached", timeout=1000)
-                break
-        assert results.count()
+        picture = page.locator('a[href$="images/session.svg"] img')
+        for shown in ("session.svg", "session-still.svg"):  # a click starts the session, and another stops it
+            picture.click()
+            assert picture.get_attribute("src") == f"{home}images/{shown}"
+        for words, found in {"ssh-config": "container.ssh-config", "hyperparameter": "Sweeps"}.items():
+            page.goto(f"{home}?q={words}")
+            results = page.locator(".md-search-result__list", has_text=found)
+            results.wait_for(state="attached", timeout=60_000)
     server.shutdown()
     assert asked and all(url.startswith((home, "data:", "blob:")) for url in asked)
 

@@ -102,6 +102,29 @@ def test_paddlecloud_finds_mistakes_before_it_loads_a_backend(shell):
     assert not [name for name in modules if name.startswith("openpai_tasks.backends")]
 
 
+def test_an_interrupt_that_gets_lost_in_a_callback_is_delivered_again(shell):
+    """The import system has such callbacks, of weak references."""
+    code = """
+import _thread, openpai_tasks.__main__ as program, time, weakref
+from openpai_tasks import compat
+
+def lose(_):
+    _thread.interrupt_main()
+    sum(range(1000))
+
+def load():
+    kept = {1}
+    reference = weakref.ref(kept, lose)
+    del kept
+    time.sleep(5)
+
+compat.load_invoke = load
+program.main()
+"""
+    ran = shell.run(sys.executable, "-c", code)
+    assert (ran.code, ran.err) == (130, "")
+
+
 @pytest.mark.parametrize("moment", [0.02, 0.05, 0.08, 0.11, 0.14, 0.2])
 def test_ctrl_c_during_startup_exits_130_without_traceback(shell, moment):
     started = subprocess.Popen(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from openpai_tasks.api.options import JobOptions
-    from openpai_tasks.backends.base import Backend, VirtualCluster
+    from openpai_tasks.backends.base import Backend, UsageReport, VirtualCluster
     from openpai_tasks.protocol.models import JobInfo
     from openpai_tasks.sdk.clusters.known import Description
     from openpai_tasks.sdk.clusters.resources import Resources
@@ -128,6 +128,13 @@ class Cluster:
         """Return the used and usable GPUs, CPUs and memory of each virtual cluster that you may use."""
         return sdk.clusters.cluster_resources(self.backend)
 
+    def report(self, since: str = "30d", by: str = "user", *, user: str | None = None) -> UsageReport:
+        """Return what jobs had and used since then, by ``user``, ``tag`` or ``sweep``.
+
+        ``user`` is as in ``jobs``; by default, administrators of an embedded cluster get everyone's.
+        """
+        return sdk.usage_report.report_usage(self.backend, by, since, user)
+
     # Jobs
 
     def job(self, name: str | JobInfo) -> Job:
@@ -145,6 +152,7 @@ class Cluster:
         virtual_cluster: str | None = None,
         keyword: str | None = None,
         limit: int | None = None,
+        idle: bool = False,
     ) -> list[JobInfo]:
         """List jobs, newest first: yours, or those of a ``user`` (``all`` for everyone's).
 
@@ -156,7 +164,7 @@ class Cluster:
             read("limit", at_least(0), limit)
         states = sdk.jobs.parse_states(state) if state else None
         return sdk.jobs.list_jobs(
-            self.backend, user, states, virtual_cluster, keyword, limit, pattern=name or "*"
+            self.backend, user, states, virtual_cluster, keyword, limit, pattern=name or "*", idle=idle
         )
 
     def submit(self, what: What = "", *, name: str | None = None, **options: Unpack[JobOptions]) -> Job:

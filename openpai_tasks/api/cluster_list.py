@@ -28,6 +28,9 @@ LOGIN = ("user", "password", "token", "ca")
 class ClusterList:
     """The clusters in your clusters.yaml, and the embedded one; changes are saved at once.
 
+    ``ClusterList(records)`` is a list of these clusters only, until ``load`` or ``save`` is called. A record
+    without a password and token stands for your cluster of that alias and address, with its stored login.
+
     >>> from openpai_tasks import ClusterList
     >>> clusters = ClusterList().load()
     >>> clusters.aliases
@@ -36,8 +39,11 @@ class ClusterList:
     'SUCCEEDED'
     """
 
-    def __init__(self, clusters: Iterable[Mapping[str, Any]] = ()) -> None:
-        self._more = {_named(record)["cluster_alias"]: _named(record) for record in clusters}
+    client_class = Cluster
+
+    def __init__(self, clusters: Iterable[Mapping[str, Any]] | None = None) -> None:
+        self._is_whole = clusters is None
+        self._more = {_named(record)["cluster_alias"]: _named(record) for record in clusters or ()}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({[row['cluster'] for row in self._rows()]})"
@@ -51,15 +57,21 @@ class ClusterList:
         """The clusters, without the passwords and tokens of the given ones; none of them is asked."""
         known: Sequence[KnownCluster] = ()
         with contextlib.suppress(PaiError):  # a mistake in the file is reported by ``load``
-            known = sdk.clusters.open_registry(settings_here()).clusters()
+            known = self._known()
         rows = {one.alias: {"user": one.user, "address": without_login(one.uri)} for one in known}
         for alias, given in self._more.items():
             address = without_login(str(given.get("pai_uri") or ""))
             rows[alias] = {"user": str(given.get("user") or ""), "address": address}
-        return [{"cluster": alias, **rows.get(alias, {})} for alias in dict.fromkeys([LOCAL, *rows])]
+        own = [LOCAL] if self._is_whole else []
+        return [{"cluster": alias, **rows.get(alias, {})} for alias in dict.fromkeys([*own, *rows])]
+
+    def _known(self) -> Sequence[KnownCluster]:
+        """Return the saved clusters that belong to the list."""
+        return sdk.clusters.open_registry(settings_here()).clusters() if self._is_whole else ()
 
     def load(self, fname: str | os.PathLike[str] | None = None) -> Self:
         """Read the list; from another file, its clusters are added to the list only by ``save``."""
+        self._is_whole = True
         if fname is None:
             sdk.clusters.open_registry(settings_here()).clusters()  # report mistakes in the file
             return self
@@ -81,8 +93,8 @@ class ClusterList:
     @property
     def aliases(self) -> list[str]:
         """The names of the clusters, the embedded one first."""
-        known = sdk.clusters.open_registry(settings_here()).clusters()
-        return list(dict.fromkeys([LOCAL, *(cluster.alias for cluster in known), *self._more]))
+        own = [LOCAL] if self._is_whole else []
+        return list(dict.fromkeys([*own, *(cluster.alias for cluster in self._known()), *self._more]))
 
     def add(
         self, cluster: Mapping[str, Any] | str | None = None, *, force: bool = False, **fields: Any
@@ -134,24 +146,37 @@ class ClusterList:
     def select(self, alias: str = "", *, cluster: str = "", cluster_alias: str = "") -> Cluster:
         """Return a cluster; raise if it is unknown. `cluster.select` sets the default of a folder."""
         alias = _required(alias, cluster, cluster_alias)
-        if alias in self._more:
-            given = self._more[alias]
-            return Cluster().load(alias, given.get("pai_uri"), **{name: given.get(name) for name in LOGIN})
+        given = self._more.get(alias)
+        if given is not None and not self._is_saved(given):
+            login = {name: given.get(name) for name in LOGIN}
+            return self.client_class().load(alias, given.get("pai_uri"), **login)
         sdk.clusters.open_registry(settings_here()).get(alias)
-        return Cluster(alias)
+        return self.client_class().load(alias)
 
     get_client = select
 
+    def _is_saved(self, given: Mapping[str, Any]) -> bool:
+        """Whether a record without a login is a saved cluster; the stored login goes to no other address."""
+        if given.get("password") or given.get("token"):
+            return False
+        saved = sdk.clusters.open_registry(settings_here()).clusters()
+        address, user = str(given.get("pai_uri") or "").rstrip("/"), given.get("user")
+        return any(
+            one.alias == given["cluster_alias"] and one.uri == address and user in (None, "", one.user)
+            for one in saved
+        )
+
     def available_resources(self) -> list[Resources]:
-        """Return the resources of all clusters; one that does not answer is a row with the ``problem``."""
-        found = sdk.clusters.list_resources(settings_here(), None, say)
-        return found + [row for alias in self._more for row in self.select(alias).available_resources()]
+        """Return the resources of the clusters; one that does not answer is a row with the ``problem``."""
+        connect = {alias: lambda alias=alias: self.select(alias).backend for alias in self.aliases}
+        return sdk.clusters.resources_of(settings_here(), connect)
 
     def save(self) -> Self:
         """Add the clusters that were read from another file, or given, to the list."""
         for given in self._more.values():
-            self.add(given)
-        self._more = {}
+            if not self._is_saved(given):
+                self.add(given)
+        self._is_whole, self._more = True, {}
         return self
 
 

@@ -18,6 +18,7 @@ from openpai_tasks.protocol import JobRequest
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.protocol.models import JobInfo
+    from openpai_tasks.sdk.jobs.placement import Demand
     from openpai_tasks.sdk.jobs.submission import Submission
     from openpai_tasks.sdk.notebooks.notebook_file import Notebook
     from openpai_tasks.sdk.notebooks.running import RunOptions
@@ -56,6 +57,11 @@ class JobDraft:
         request, given = self.make_request()
         return sdk.jobs.prepare(connect(), request, Path.cwd(), sdk.files.mounts(given))
 
+    def demand(self) -> Demand:
+        """Return what the job needs of a cluster."""
+        request, given = self.make_request()
+        return sdk.jobs.demand_of(request, sdk.files.mounts(given))
+
     def finish(self, backend: Backend, job: JobInfo) -> None:
         """Do what follows the submission."""
 
@@ -91,6 +97,7 @@ class RequestDraft(JobDraft):
     def make_request(self) -> tuple[JobRequest, Settings]:
         given, read = self._settings(), secret_reader(self.secrets)
         request, options = self.request, self._with_secrets()
+        policy = sdk.jobs.build_policy(options)
         names = ("image", "cpu", "gpu", "memory_mb", "workspace", "sources", "outputs", "pip_installs")
         missing = {name: getattr(given, name) for name in names if getattr(request, name) in (None, "", ())}
         if request.memory_mb is None:
@@ -103,8 +110,9 @@ class RequestDraft(JobDraft):
             virtual_cluster=options.virtual_cluster or request.virtual_cluster or given.virtual_cluster,
             secrets={**request.secrets, **{name: read(name) for name in options.secret}},
             tags=(*request.tags, *options.tag),
-            after=(*request.after, *options.after),
             updates=(*request.updates, *options.update),
+            policy=dataclasses.replace(request.policy, after=(*request.policy.after, *policy.after)),
+            hooks=(*request.hooks, *sdk.jobs.request_hooks(options, given)),
         )
         return completed, given
 
@@ -117,6 +125,9 @@ class FileDraft(JobDraft):
 
     def check(self) -> None:
         sdk.jobs.read_job_file(self.path, self._changes(), takes_v1=True)
+
+    def demand(self) -> Demand:
+        return sdk.jobs.Demand(sdk.jobs.read_job_file(self.path, self._changes()).text)
 
     def build(self, connect: Connect) -> Submission:
         changes = self._changes()
@@ -135,8 +146,9 @@ class FileDraft(JobDraft):
         return JobRequest(
             secrets=secrets,
             tags=options.tag,
-            after=options.after,
             updates=(*self._updates(is_v1, secrets), *options.update),
+            policy=sdk.jobs.build_policy(options),
+            hooks=sdk.jobs.request_hooks(options, self._settings()),
         )
 
     def _updates(self, is_v1: bool, secrets: Mapping[str, str]) -> tuple[tuple[str, Any], ...]:
@@ -166,6 +178,12 @@ class NotebookDraft(JobDraft):
         request, _ = self.make_request()
         self._options(self._notebook())
         sdk.jobs.check_request(dataclasses.replace(request, command="notebook"), Path.cwd())
+
+    def demand(self) -> Demand:
+        request, given = self.make_request()
+        request = dataclasses.replace(request, command="notebook")
+        has_server = self.serve is not None
+        return sdk.jobs.demand_of(request, sdk.files.mounts(given), has_files=True, ssh=has_server)
 
     def build(self, connect: Connect) -> Submission:
         request, given = self.make_request()

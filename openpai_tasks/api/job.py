@@ -22,6 +22,7 @@ from openpai_tasks.api.drafts import (
 )
 from openpai_tasks.api.options import (
     OF_DOCUMENTS,
+    HasName,
     Words,
     document_secret,
     read_options,
@@ -31,6 +32,7 @@ from openpai_tasks.api.options import (
 )
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.settings.registry import ANY
 from openpai_tasks.settings.value_types import one_of
 
 if TYPE_CHECKING:
@@ -42,11 +44,13 @@ if TYPE_CHECKING:
     from openpai_tasks.sdk.diagnosis.explain import Explanation
     from openpai_tasks.sdk.jobs.metrics import Metric
     from openpai_tasks.sdk.jobs.outputs import Output, SavedCheckpoint
+    from openpai_tasks.sdk.jobs.sources import Source
     from openpai_tasks.sdk.jobs.submission import Submission
     from openpai_tasks.sdk.logs.output import LogChoice
     from openpai_tasks.sdk.logs.structured import StructuredLine
     from openpai_tasks.sdk.notebooks.link import Link
     from openpai_tasks.sdk.notebooks.results import DownloadedFile
+    from openpai_tasks.sdk.tensorboard import TensorBoard
 
 DraftT = TypeVar("DraftT", bound=JobDraft)
 RESOURCES = {"cpu": "cpu", "gpu": "gpu", "memoryMB": "memoryMB", "mem": "memoryMB", "ports": "ports"}
@@ -179,7 +183,7 @@ class Job:
             raise ConfigError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
         serve = None
         if mode == INTERACTIVE:
-            serve = sdk.notebooks.serve_options(token, sdk.notebooks.IDLE, "", direct=False)
+            serve = sdk.notebooks.serve_options(token, sdk.amounts.IDLE, "", direct=False)
         more = {"image": image, "sources": sources, "pip_installs": pip_installs, **options}
         where = one_of(cluster=cluster, cluster_alias=cluster_alias)
         self._describe(NotebookDraft, more, where, resources)
@@ -292,12 +296,20 @@ class Job:
         if virtual_cluster:
             self._set(virtual_cluster=virtual_cluster)
         draft, made = self.draft, self._build()
+        sdk.jobs.hooks_to_notify(self.backend, made.hooks, False, bool(draft.options.notify))
         job = sdk.jobs.submit_when_ready(self.backend, made, say)
         draft.finish(self.backend, job)
         self._name, self._draft, self._made, self._seen = job.name, None, None, job
         return self
 
+    def choose_cluster(self) -> None:
+        """Replace the cluster "any" by the one that can start the job first."""
+        if self._cluster == ANY:
+            demand = self.draft.demand()
+            self._use_cluster(sdk.jobs.choose_cluster(settings_here(), lambda alias: demand, say))
+
     def _build(self) -> Submission:
+        self.choose_cluster()
         self._made = self._made or self.draft.build(lambda: self.backend)
         return self._made
 
@@ -353,6 +365,11 @@ class Job:
         mounted = sdk.files.mounts(settings_here())
         (found,) = sdk.sweeps.gather_results(self.backend, [self.name], Path.cwd(), mounted)
         return found.result
+
+    def move(self, *, first: bool = False) -> JobInfo:
+        """Put the waiting job before your other waiting ones, with ``first=True``; return its status."""
+        self._seen = sdk.jobs.move(self.backend, self.name, first)
+        return self._seen
 
     def stop(self) -> JobInfo:
         """Ask the cluster to stop the job, and return its status."""
@@ -437,6 +454,28 @@ class Job:
             sdk.files.check_copied(sdk.jobs.download_outputs(found, Path(to)))
         return found.rows
 
+    def sources(self, to: str | os.PathLike[str] | None = None) -> list[Source]:
+        """List the files that the job was sent with; with ``to``, write them to that new or empty folder."""
+        found = sdk.jobs.find_sources(self.backend, self.name, sdk.files.mounts(settings_here()))
+        if to is not None:
+            sdk.jobs.write_sources(found, Path(to))
+        return found.rows
+
+    def diff(self, other: Job, code: bool = False) -> str:
+        """Return how the document of another job differs from that of this one, as a unified diff.
+
+        With ``code``, compare the files that they were sent with.
+        """
+        pair = self.backend, self.name, other.backend, other.name
+        if code:
+            return "\n".join(sdk.jobs.compare_sources(*pair, sdk.files.mounts(settings_here())).lines)
+        return "\n".join(sdk.jobs.compare_jobs(*pair).lines)
+
+    def tensorboard(self, port: int = 0) -> TensorBoard:
+        """Start TensorBoard for the job's event files; it has a ``url``, and ``close`` ends it."""
+        mounts = sdk.files.mounts(settings_here())
+        return sdk.tensorboard.TensorBoard(self.backend, self.name, mounts, port, say)
+
     # Again
 
     def resubmit(
@@ -451,33 +490,50 @@ class Job:
         fresh: bool = False,
         resume: bool = False,
         secret: Mapping[str, str] | Words | None = None,
+        with_dependents: bool = False,
+        after: HasName | Words | None = None,
+        after_any: HasName | Words | None = None,
+        after_failed: HasName | Words | None = None,
+        priority: str | None = None,
+        max_time: int | str | None = None,
+        requeue_on_timeout: int | None = None,
+        grace: int | str | None = None,
+        idle_stop: int | str | None = None,
+        keep_failed: int | str | None = None,
+        notify: Any = None,
     ) -> Self:
         """Submit the job again under a new name, with changes or exactly as it was; return the new job.
 
         It continues at the last checkpoint of the job, ``resumes_from``, unless ``fresh`` or ``exact`` is
         given; ``resume`` makes sure that it does. ``to`` is the cluster to run it on. ``secret`` are
         secrets of the job: values by name, or names to read from the environment; those that were chosen in
-        this way when it was submitted are read again.
+        this way when it was submitted are read again. ``with_dependents`` also submits the jobs again that
+        were stopped because of how this one ended; they wait for the new job. ``after``, ``after_any`` and
+        ``after_failed`` replace what the job waited for. The other options change what it had.
         """
         start = sdk.jobs.choose_start(fresh, resume)
         new_name = one_of(name=name, job_name=job_name)
-        options = read_options({"job_name": new_name, "update": update, "gpu": gpu, "secret": secret})
+        given = {"job_name": new_name, "update": update, "gpu": gpu, "secret": secret, "priority": priority}
+        given |= {"after": after, "after_any": after_any, "after_failed": after_failed, "notify": notify}
+        given |= {"max_time": max_time, "requeue_on_timeout": requeue_on_timeout, "grace": grace}
+        given |= {"idle_stop": idle_stop, "keep_failed": keep_failed}
+        options, settings = read_options(given), settings_here()
         target = open_backend(to) if to is not None else self.backend
         read = secret_reader(secret_values({"secret": secret}))
         submission = sdk.jobs.repeat(
             self.backend,
             target,
             self.name,
-            sdk.jobs.build_changes(options, read),
+            sdk.templates.build_changes(options, settings, read),
             Path.cwd(),
             exact,
             document_secret,
             say,
-            sdk.files.mounts(settings_here()),
+            sdk.files.mounts(settings),
             resume=start,
+            with_dependents=with_dependents,
         )
-        for note in submission.notes:
-            say(note)
+        sdk.jobs.hooks_to_notify(target, submission.hooks, False, bool(options.notify))
         job = sdk.jobs.submit_when_ready(target, submission, say)
         again = type(self)(job.name, self._cluster if to is None else to)
         again.resumes_from, again._seen = submission.resumes_from, job

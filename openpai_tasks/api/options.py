@@ -11,7 +11,7 @@ from openpai_tasks.errors import ConfigError, InvalidOption
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.sweeps.grid import json_number, plain_number, value_text
 
-_LISTS = {"sources", "outputs", "pip_installs", "tag", "after"}
+_LISTS = {"sources", "outputs", "pip_installs", "tag", "after", "after_any", "after_failed"}
 _MAPPINGS = {"role", "ports", "env", "update", "parameter"}  # or lists of texts such as NAME=VALUE
 
 Words = str | os.PathLike[str] | Iterable[Any]
@@ -60,6 +60,14 @@ class CommonOptions(ShortNames, total=False):
     workspace: str | None
     virtual_cluster: str | None
     ssh: bool
+    after_any: HasName | Words | None
+    after_failed: HasName | Words | None
+    priority: str | None
+    requeue_on_timeout: int | None
+    grace: int | str | None
+    idle_stop: int | str | None
+    notify: Any  # an address, a hook as in the setting of this name, or a list of them
+    keep_failed: int | str | None
 
 
 class JobOptions(CommonOptions, total=False):
@@ -76,7 +84,10 @@ class JobOptions(CommonOptions, total=False):
 
 
 NAMES = tuple(name for name in JobOptions.__annotations__ if name not in SHORT_NAMES)
-OF_DOCUMENTS = ("job_name", "virtual_cluster", "update", "tag", "after", "secret")
+OF_DOCUMENTS = (
+    *("job_name", "virtual_cluster", "update", "tag", "secret"),
+    *("after", "after_any", "after_failed", "notify"),
+)
 """The options of a job whose document is given: a job file or a request."""
 
 Options = sdk.jobs.JobOptions
@@ -117,6 +128,8 @@ def _plain(name: str, value: Any) -> Any:
     """Return a value without types of other libraries: paths, handles of jobs, scalars of NumPy."""
     if name == "secret":
         return _secret_names(value)
+    if name == "notify":
+        return value
     if isinstance(value, Mapping):
         if name == "env":
             return {str(key): value_text(item) for key, item in value.items()}
@@ -150,12 +163,14 @@ def _secret_names(value: Any) -> tuple[str, ...]:
 
 
 def words(given: HasName | Words, name: str) -> tuple[str, ...]:
-    """Return one word or several as a tuple of texts."""
+    """Return one word or several as a tuple of texts; a status of a job also names its user."""
     several = (given,) if isinstance(given, (str, os.PathLike)) or hasattr(given, "name") else given
     if not isinstance(several, Iterable):
         raise InvalidOption(name, f"needs a text or a list of texts, got {given!r}")
     return tuple(
-        os.fspath(word) if isinstance(word, (str, os.PathLike)) else str(getattr(word, "name", word))
+        os.fspath(word)
+        if isinstance(word, (str, os.PathLike))
+        else str(getattr(word, "key", "") or getattr(word, "name", word))
         for word in several
     )
 

@@ -141,12 +141,17 @@ def _values(name: str, several: Any) -> list[str]:
 def _sweep(job: Job, draft: CommandDraft, points: list[Point], most: int | None) -> list[Job]:
     """Submit the jobs of a sweep that are missing; return all of them."""
     request, given = draft.make_request()
+    job.choose_cluster()
     backend, here = job.backend, Path.cwd()
     sdk.jobs.check_tags(backend, request.tags)
     packed, files = sdk.jobs.pack_files(backend, request, here, sdk.files.mounts(given))
     is_free = backend.capabilities.free_names
+    for note in files.notes:
+        say(note)
     planned = sdk.sweeps.plan_sweep(packed, files, points, bool(request.name), is_free)
-    sdk.jobs.wait_for_success(backend, request.after, say)
+    sdk.jobs.hooks_to_notify(backend, planned.hooks, False, bool(draft.options.notify))
+    sdk.jobs.report_unused(backend, planned.hooks, say)
+    sdk.jobs.check_dependencies(backend, request.policy.after, say)
     run = sdk.sweeps.SweepRun(backend, planned, here, say)
     for _ in run.until_over(most, detach=True):
         pass

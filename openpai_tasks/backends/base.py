@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
@@ -63,6 +65,30 @@ class Capabilities:
     usage_history: bool = _ability(
         "keeps no history of what jobs use", "leave out {} to see what a job uses now", "history"
     )
+    dependencies: bool = _ability(
+        "keeps no dependencies between jobs", "submit it with `job.sub --after`, which waits for them"
+    )
+    queue_moves: bool = _ability(
+        "orders waiting jobs by itself", "submit with {} high to have a job start earlier", "priority"
+    )
+    requeues: bool = _ability(
+        "does not run a task again at its time limit", "leave out {}", "requeue_on_timeout"
+    )
+    exact_requeues: bool = _ability(
+        "counts its other retries of a job as runs at the time limit, too",
+        "it may run fewer times than {} says",
+        "requeue_on_timeout",
+    )
+    idle_gpus: bool = _ability("does not watch the GPUs of jobs", "leave out {} and {}", "idle_stop", "idle")
+    usage_report: bool = _ability(
+        "does not report the GPUs and the end of past jobs", "look at its jobs one by one"
+    )
+    hooks: bool = _ability(
+        "keeps no hooks", "follow the job, and the command notifies at its end, or leave out {}", "notify"
+    )
+    kept_failures: bool = _ability(
+        "does not keep failed tasks", "leave out {}, or let the command itself wait", "keep_failed"
+    )
 
 
 def require(backend: Backend, ability: str) -> None:
@@ -112,6 +138,7 @@ class VirtualCluster:
     gpu_types: Mapping[str, int | float] = field(default_factory=dict)  # how many of each, if it has types
     taken_gpus: tuple[str, ...] = ()  # each with who uses it, other than jobs of the cluster
     free_gpus: Mapping[str, int | float] = field(default_factory=dict)  # of each type, if that is known
+    runs_images: bool = True  # False if tasks run without the image of their job
 
     def capacity(self, resource: str) -> Capacity:
         """Return the amounts of ``gpu``, ``cpu`` or ``memoryMB``."""
@@ -191,12 +218,12 @@ class UsageSample:
 
 @dataclass(frozen=True)
 class TaskUsage:
-    """What a task used over time; ``is_recorded`` is false if its cluster cannot sample its tasks."""
+    """What a task used over time; ``unrecorded`` says why nothing is, if so."""
 
     role: str
     index: int
     samples: tuple[UsageSample, ...] = ()
-    is_recorded: bool = True
+    unrecorded: str = ""
 
     @property
     def label(self) -> str:
@@ -213,6 +240,36 @@ class ClusterSample:
     cpu: float
     memory_mb: float
     gpu: float
+
+
+@dataclass(frozen=True)
+class UsageRow:
+    """What the jobs of a user, a tag or a sweep had and used; None for what is not known."""
+
+    name: str  # "" for jobs without a tag or a sweep
+    jobs: int
+    gpu_hours: float | None = None
+    gpu_used: float | None = None  # percent, of the tasks for which it was recorded
+    cpu_hours: float | None = None
+    cpu_used: float | None = None
+    waited: float | None = None  # seconds, the mean of all jobs
+    failed: float | None = None  # percent of the GPU-hours, or of the CPU-hours if there are none
+
+
+@dataclass(frozen=True)
+class UsageReport:
+    """What jobs had and used from ``since`` to ``until`` (ms), most GPU-hours first."""
+
+    by: str
+    since: int
+    until: int
+    user: str  # "all" for everyone's
+    rows: tuple[UsageRow, ...] = ()
+    gpu_series: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    cpu_series: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """The hours of each row in equal parts of the time."""
+    removed: int | None = None  # when the last of the jobs that the cluster has removed had ended
+    notes: tuple[str, ...] = ()  # what the numbers leave out
 
 
 @dataclass(frozen=True)
@@ -255,6 +312,9 @@ class TaskLog(Protocol):
     def read_range(self, start: int, stop: int) -> bytes:
         """Return the bytes from ``start`` to ``stop``, or to the end; ``read`` is not affected."""
 
+    def read_end(self, length: int) -> tuple[int, bytes] | None:
+        """Return the last bytes and where they begin, in one request; None if only ``size`` can tell."""
+
     def seek(self, offset: int) -> None:
         """Let the next ``read`` begin at ``offset``, for a log with a size."""
 
@@ -294,6 +354,15 @@ class Backend(Protocol):
     def say(self, line: str) -> None:
         """Show a message to the user."""
 
+    def ahead(self, *calls: functools.partial[Any]) -> AbstractContextManager[None]:
+        """Start calls of this object side by side; equal calls in the block take their answers, each once.
+
+        It only saves time: what cannot be started ahead is called as usual.
+        """
+
+    def forget_facts(self) -> bool:
+        """Forget what is kept about the cluster, such as its storages; return whether there was anything."""
+
     # The cluster
 
     def describe(self) -> ClusterDescription:
@@ -314,8 +383,17 @@ class Backend(Protocol):
     def virtual_clusters(self) -> dict[str, VirtualCluster]:
         """Return the virtual clusters by name."""
 
+    def gpu_type_names(self, virtual_cluster: str) -> tuple[str, ...]:
+        """Return the types of GPUs that a virtual cluster has; none if the cluster does not report them."""
+
     def cluster_usage(self, seconds: int, points: int) -> tuple[ClusterSample, ...]:
         """Return how busy the cluster was, in about ``points`` samples; needs ``usage_history``."""
+
+    def usage_report(self, by: str, seconds: int, user: str, points: int) -> UsageReport:
+        """Return what jobs had and used, by user, tag or sweep; needs ``usage_history``.
+
+        An empty ``user`` means all users for administrators, and otherwise the caller.
+        """
 
     def nodes(self) -> tuple[ClusterNode, ...]:
         """Return the machines; none if the cluster does not show them to this user."""
@@ -331,10 +409,13 @@ class Backend(Protocol):
     def check_document(self, document: Document) -> None:
         """Raise if the cluster cannot run a valid document; nothing is sent."""
 
-    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    def submit(
+        self, document: Document, environment: Mapping[str, str] | None = None, hooks: str = ""
+    ) -> tuple[str, ...]:
         """Submit a job document unchanged; return what will not be as it asks for, one line each.
 
-        ``environment`` is for processes of this machine.
+        ``environment`` is for processes of this machine; ``hooks`` is the value of their header, for clusters
+        with the capability ``hooks``.
         """
 
     def submit_url(self, document: Document) -> str:
@@ -345,6 +426,12 @@ class Backend(Protocol):
 
     def count_jobs(self, *states: str, **query: Unpack[JobFilter]) -> dict[str, int]:
         """Return the number of jobs in each of these states, of those that the query selects."""
+
+    def job_list_version(self, **query: Unpack[JobFilter]) -> str:
+        """Return a text that changes with the list of these jobs.
+
+        Empty if one of them may still change, or if only the whole list would show it.
+        """
 
     def clean_jobs(self, keep: str, preview: bool) -> list[RemovedJob]:
         """Remove the finished jobs beyond the limits, or only list them; needs ``job_removal``."""
@@ -370,6 +457,9 @@ class Backend(Protocol):
     def stop_job(self, key: str) -> None:
         """Ask the cluster to stop a job, which may take a while."""
 
+    def move_first(self, key: str) -> None:
+        """Put a waiting job before the others of its owner; needs ``queue_moves``."""
+
     def add_tag(self, key: str, tag: str) -> None:
         """Add a tag to a job; needs ``tags``."""
 
@@ -380,6 +470,15 @@ class Backend(Protocol):
 
     def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:
         """Open a task's log: stdout, stderr or all. Without ``retries``, failures are raised at once."""
+
+    def log_locations(self, key: str, attempt: int, role: str, index: int, retry: int) -> Mapping[str, str]:
+        """Return the addresses of a task's logs, where ``open_log`` needs a request to find them."""
+
+    def printed_results(self, jobs: Sequence[JobInfo]) -> dict[str, dict[str, Any]]:
+        """Return the last JSON objects that ended jobs printed, by key; {} for a job that printed none.
+
+        Empty, or without some of the jobs, if the cluster can only serve their logs.
+        """
 
     def task_usage(self, job: JobInfo, task: TaskInfo, points: int) -> TaskUsage:
         """Return what a task used over time, in at most ``points`` samples; needs ``usage_history``."""

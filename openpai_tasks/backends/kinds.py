@@ -25,6 +25,7 @@ class ClusterKind(NamedTuple):
     by_ssh: bool = False  # whether our server is started there; with the engine of that name, if there is one
     options: tuple[str, ...] = ()  # names for ``cluster.add --option NAME=VALUE``, kept in clusters.yaml
     file: str = ""  # the module whose ``foreign_clusters(taken)`` reads the file that another program has
+    other_name: str = ""  # the option with the cluster's name on the server, which also selects it
     path_root: str = ""  # of absolute paths on these clusters, which ``find_path`` of the driver reads
 
 
@@ -36,7 +37,8 @@ KINDS = PluginTable(
             "PaddleCloud",
             f"{_BACKENDS}.paddlecloud.driver",
             has_generations=True,
-            options=("datacenter",),
+            options=("datacenter", "usercert", "userkey"),
+            other_name="datacenter",
             file=f"{_BACKENDS}.paddlecloud.config_file",
             path_root="/pfs",
         ),

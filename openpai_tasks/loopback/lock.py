@@ -19,7 +19,7 @@ PORT_TAKEN = 5
 def is_held(folder: Path) -> bool:
     """Whether a server runs in the folder; its lock is released however it ends."""
     try:
-        handle = os.open(folder / LOCK, os.O_RDWR)
+        handle = os.open(folder / LOCK, os.O_RDONLY)  # the disk may be read-only
     except (FileNotFoundError, NotADirectoryError):
         return False
     try:

@@ -20,7 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from openpai_tasks import __version__
+from openpai_tasks import __version__, compat
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.loopback.lock import LOCK, PORT_TAKEN, STATUS
 from openpai_tasks.settings import home
@@ -125,6 +125,7 @@ def serve(app: ASGIApp, sockets: list[socket.socket], folder: Path, facts: Mappi
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
+    compat.refuse_threads_without_memory()  # one request fails, not all
     server = uvicorn.Server(config)
     paths = [one.getsockname() for one in sockets if one.family == socket.AF_UNIX]
     # uvicorn raises these signals again when it has ended; they must not kill the process then.
@@ -137,6 +138,7 @@ def serve(app: ASGIApp, sockets: list[socket.socket], folder: Path, facts: Mappi
             (folder / STATUS).unlink()
         for path in paths:
             Path(path).unlink(missing_ok=True)
+        home.remove_socket_folder(folder)
 
 
 async def _run(

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from openpai_tasks.errors import ApiError, ConfigError, Denied, PaiError
+from openpai_tasks.files import shortages
 
 log = logging.getLogger(__name__)
 
@@ -154,9 +155,9 @@ class Dispatcher(Generic[R]):
             response = await self.refuse(web, err)
         except MultiPartException as err:
             response = await self.refuse(web, malformed(err))
-        except Exception:
+        except Exception as err:
             log.exception("%s %s failed", web.method, route)
-            response = await self.refuse(web, internal_error())
+            response = await self.refuse(web, internal_error(err))
         if web.method not in SAFE or response.status_code >= 500:
             taken = 1000 * (time.monotonic() - begun)
             log.info("%s %s %d %.0f ms", web.method, route, response.status_code, taken)
@@ -186,8 +187,10 @@ def forbidden(message: str) -> Denied:
     return Denied(message, 403, "ForbiddenUserError")
 
 
-def internal_error() -> ApiError:
-    return ApiError("Internal server error; see the server's log.", 500, "UnknownError")
+def internal_error(err: Exception) -> ApiError:
+    shortage = shortages.find_shortage(err)
+    reason = f": {shortages.describe(shortage)}." if shortage else "; see the server's log."
+    return ApiError(f"Internal server error{reason}", 500, "UnknownError")
 
 
 def malformed(err: MultiPartException) -> RefusedCall:

@@ -49,8 +49,8 @@ def submit_this_notebook(
     """Submit this notebook, as saved, as a job; ``given`` are the flags of `notebook.run`.
 
     job_name or name, image, sources, outputs, pip_installs, python, cpu, gpu, memory (or memoryMB), shm, env
-    (a mapping), secret, retries, max_time, tag, after, update, workspace, virtual_cluster, cluster_alias (or
-    cluster). Values of secrets are taken from the environment.
+    (a mapping), secret, retries, max_time, tag, after, after_any, after_failed, update, workspace,
+    virtual_cluster, cluster_alias (or cluster). Values of secrets are taken from the environment.
 
     Cells that use the cluster (this one, and those with our magics) are left out. ``path`` is the notebook's
     file, if it cannot be found automatically; ``unsaved`` submits the file even if it lacks this cell.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -10,6 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from openpai_tasks.net import tcp_tables
+from openpai_tasks.net.certificates import ClientCertificate
 from openpai_tasks.net.exchange import CONNECT_SECONDS, Exchange
 from openpai_tasks.net.http1 import HttpAnswer, HttpConnection, ProtocolError, ServerKey, StreamedBody
 from openpai_tasks.net.log_masking import log_request
@@ -31,13 +34,21 @@ class ConnectionPool:
     """Connections that are kept for the next request; a forked process opens its own."""
 
     def __init__(
-        self, timeout: float, verify: bool | str = True, proxy: Proxy | None = None, unix: str = ""
+        self,
+        timeout: float,
+        verify: bool | str = True,
+        proxy: Proxy | None = None,
+        unix: str = "",
+        certificate: ClientCertificate | None = None,
+        users: frozenset[int] = frozenset(),
     ) -> None:
         """``verify`` may be a file or folder of certificates; ``proxy`` serves all servers of the pool.
 
-        With ``unix``, all servers are reached by the Unix socket with that path.
+        With ``unix``, all servers are reached by the Unix socket with that path. ``certificate`` is presented
+        to servers that ask for one. With ``users``, the servers are programs of these users on this machine.
         """
         self._timeout, self._verify, self._proxy, self._unix = timeout, verify, proxy, unix
+        self._certificate, self._users = certificate, users
         self._tls: ssl.SSLContext | None = None
         self._idle: dict[ServerKey, list[HttpConnection]] = {}
         self._forget()
@@ -74,7 +85,8 @@ class ConnectionPool:
                     raise
             else:
                 size = len(body) if isinstance(body, bytes) else body.size
-                log_request(method, url, size, answer.status_code)
+                shown = server if exchange and exchange.is_secret else url
+                log_request(method, shown, size, answer.status_code)
                 return answer
 
     def _acquire(self, key: ServerKey, exchange: Exchange) -> HttpConnection:
@@ -139,21 +151,38 @@ class ConnectionPool:
             return self._proxy.open_socks((host, port), seconds)
         to, port = (self._proxy.host, self._proxy.port) if self._proxy else (host, port)
         place: Any = to.encode() if to.isascii() else to  # bytes need no IDNA tables, which take long to load
-        return socket.create_connection((place, port), timeout=seconds)
+        stream = socket.create_connection((place, port), timeout=seconds)
+        if self._users and not self._proxy and not _is_served_by(self._users, port):
+            stream.close()
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"port {port} is used by another user's program")
+        return stream
 
     def _tls_context(self) -> ssl.SSLContext:
         import ssl  # loads OpenSSL, which the embedded cluster does not need
 
-        if self._tls is None:
-            path = self._verify if isinstance(self._verify, str) else None
-            file, folder = (None, path) if path and os.path.isdir(path) else (path, None)
-            try:
-                self._tls = ssl.create_default_context(cafile=file, capath=folder)
-            except FileNotFoundError:
-                raise OSError(f"no certificates at {path}: no such file") from None
-            if self._verify is False:
-                self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
-        return self._tls
+        with self._lock:  # connections that are opened side by side share it
+            if self._tls is None:
+                path = self._verify if isinstance(self._verify, str) else None
+                file, folder = (None, path) if path and os.path.isdir(path) else (path, None)
+                try:
+                    context = ssl.create_default_context(cafile=file, capath=folder)
+                except FileNotFoundError:
+                    raise OSError(f"no certificates at {path}: no such file") from None
+                if self._verify is False:
+                    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+                if self._certificate:
+                    self._certificate.load(context)
+                self._tls = context
+            return self._tls
+
+
+def _is_served_by(users: frozenset[int], port: int) -> bool:
+    """Whether only these users accept connections at the port of this machine, where the system shows it.
+
+    Others can take the port of a server that has ended, and must not get what is sent to it.
+    """
+    found = tcp_tables.listening_users(port)
+    return users.issuperset(found) and (bool(found) or not tcp_tables.is_shown())
 
 
 def _connect_unix(path: str, seconds: float) -> socket.socket:

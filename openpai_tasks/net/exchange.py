@@ -21,10 +21,13 @@ class AnswerTooLarge(OSError):
 
 
 class Exchange:
-    """The limits of one request and its answer, checked at each send and receive."""
+    """The limits of one request and its answer, checked at each send and receive.
 
-    def __init__(self, silence: float, seconds: float | None = None) -> None:
-        self.silence = silence
+    With ``is_secret``, only the server is logged, as the rest of the address is a secret.
+    """
+
+    def __init__(self, silence: float, seconds: float | None = None, is_secret: bool = False) -> None:
+        self.silence, self.is_secret = silence, is_secret
         self.seconds = TOTAL * silence if seconds is None else seconds
         self.renew()
 

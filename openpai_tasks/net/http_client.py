@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from openpai_tasks import __version__
+from openpai_tasks.net.certificates import ClientCertificate
 from openpai_tasks.net.connection_pool import ConnectionPool
 from openpai_tasks.net.exchange import Exchange
 from openpai_tasks.net.http1 import HttpAnswer
@@ -28,11 +29,14 @@ AGENT = f"openpai-tasks/{__version__}"
 class HttpClient:
     """Sends requests; ``uses_proxies`` says whether the environment's proxies count.
 
-    With ``unix``, all requests are sent to the Unix socket with that path.
+    With ``unix``, all requests are sent to the Unix socket with that path; with ``users``, only to programs
+    of these users on this machine.
     """
 
-    def __init__(self, uses_proxies: bool = True, unix: str = "") -> None:
-        self._uses_proxies, self._unix = uses_proxies and not unix, unix
+    def __init__(
+        self, uses_proxies: bool = True, unix: str = "", users: frozenset[int] = frozenset()
+    ) -> None:
+        self._uses_proxies, self._unix, self._users = uses_proxies and not unix, unix, users
 
     def request(
         self,
@@ -44,28 +48,41 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         data: bytes | Mapping[str, str] | None = None,
         json: Any = None,
+        certificate: ClientCertificate | None = None,
     ) -> HttpAnswer:
-        """Send a request and return its answer; ``verify`` may be a file or folder of certificates."""
+        """Send a request and return its answer; ``verify`` may be a file or folder of certificates.
+
+        ``certificate`` is presented to a server that asks for one.
+        """
         url = _with_query(url, params)
         parts = _split(url)
         proxy = proxy_for(url) if self._uses_proxies else None
         body, kind = _body(data, json)
         server = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         lines = {"User-Agent": AGENT, "Accept": "*/*", "Accept-Encoding": "gzip", **kind, **(headers or {})}
-        pool = _pool(proxy, _certificates(verify) if parts.scheme == "https" else "", self._unix)
+        is_secure = parts.scheme == "https"
+        trusted, certificate = (_certificates(verify), certificate) if is_secure else ("", None)
+        pool = _pool(proxy, trusted, self._unix, certificate, self._users)
         answer = pool.request(method, server, _target(parts), lines, body, exchange)
         answer.url = url
         return answer
 
 
-_pools: dict[tuple[Proxy | None, str, str, int], ConnectionPool] = {}
+_pools: dict[tuple[object, ...], ConnectionPool] = {}
 """All clients share them: a program may have thousands, one for each of its jobs."""
 
 
-def _pool(proxy: Proxy | None, certificates: str, unix: str) -> ConnectionPool:
-    key = (proxy, unix, certificates, _mtime(certificates) if certificates else 0)
+def _pool(
+    proxy: Proxy | None,
+    certificates: str,
+    unix: str,
+    own: ClientCertificate | None,
+    users: frozenset[int],
+) -> ConnectionPool:
+    changed = (_mtime(certificates) if certificates else 0, own.changed if own else ())
+    key = (proxy, unix, certificates, own, users, changed)
     return _pools.get(key) or _pools.setdefault(
-        key, ConnectionPool(USUAL_SECONDS, certificates or True, proxy, unix)
+        key, ConnectionPool(USUAL_SECONDS, certificates or True, proxy, unix, own, users)
     )
 
 

@@ -3,10 +3,14 @@
 import sys
 
 from openpai_tasks import compat, exits
+from openpai_tasks.files import shortages
 
 
 def main() -> None:
     """Run the program; Ctrl-C while it is still loading ends it without a traceback, too."""
+    if reason := shortages.missing_folder():
+        sys.stderr.write(f"error: {reason}\n")
+        sys.exit(1)
     try:
         compat.load_invoke()
         from openpai_tasks.paddlecloud.program import run

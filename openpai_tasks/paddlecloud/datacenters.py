@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Say
 from openpai_tasks.backends.paddlecloud import config_file
@@ -22,12 +24,13 @@ from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import LOCAL, is_embedded
 
+ROOT = "/pfs/"
 TOKEN_FILE = "paddlecloud-token"
 
 
-def connect(settings: Settings, alias: str | None, say: Say) -> PaddleBackend:
-    """Connect to a datacenter; to the current one if none is named, else to the embedded cluster."""
-    name = alias or choose(settings)
+def connect(settings: Settings, alias: str | None, say: Say, paths: Iterable[str] = ()) -> PaddleBackend:
+    """Connect to the named datacenter, else to that of the paths on PFS, else to the current one."""
+    name = alias or _of_paths(settings, paths) or choose(settings)
     if is_embedded(name):
         return connect_embedded(settings, say)
     client = known.connect(settings, name, say)
@@ -49,6 +52,15 @@ def choose(settings: Settings) -> str:
     return next((one.alias for one in selected if one.kind == KIND), LOCAL)
 
 
+def _of_paths(settings: Settings, paths: Iterable[str]) -> str:
+    """Return the alias of the only datacenter that the first path on PFS can mean; "" if there is none."""
+    path = next((one for one in paths if one.startswith(ROOT)), "")
+    name = path.removeprefix(ROOT).partition("/")[0]
+    clusters = [one for one in known.open_registry(settings).clusters() if one.kind == KIND] if name else []
+    found = [one.alias for one in clusters if name in (one.alias, datacenter_of(one))]
+    return found[0] if len(found) == 1 else LOCAL if is_embedded(name) and not found else ""
+
+
 def _current(config: PaddleConfig) -> Datacenter:
     """Return the datacenter that the file names, or its only one."""
     named = [one for one in config.datacenters if one.name == config.current or not config.current]
@@ -62,7 +74,8 @@ def _current(config: PaddleConfig) -> Datacenter:
 def connect_embedded(settings: Settings, say: Say) -> PaddleBackend:
     """Connect to the PaddleCloud API of the embedded cluster; start it if it is not running."""
     running = embedded.ensure_running(start_request(settings), say)
-    cluster = datacenter_record(LOCAL, running.uri + PADDLECLOUD_PREFIX, running.user, LOCAL)
+    here = Datacenter(LOCAL, running.uri + PADDLECLOUD_PREFIX, running.user)
+    cluster = datacenter_record(LOCAL, here)
     tokens = embedded.token_store(TOKEN_FILE)
     login = Credentials(password=embedded.login().password, token=tokens.read())
     client = kinds.driver(KIND).connect(cluster, login, tokens=tokens, timeout=settings.http_timeout, say=say)

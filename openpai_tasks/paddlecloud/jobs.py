@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +16,10 @@ from openpai_tasks.backends.paddlecloud.client import PaddleClient, TrainingRequ
 from openpai_tasks.backends.paddlecloud.job_records import JobRecords
 from openpai_tasks.errors import Conflict, NotFound, TimedOut
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.paddlecloud.request import DEFAULT_NAME, InvalidArgument, PaddleRequest
+from openpai_tasks.paddlecloud.request import DEFAULT_ENTRY, DEFAULT_NAME, InvalidArgument, PaddleRequest
 from openpai_tasks.storage.job_files.workspace import OWN_FILES, REFERENCE, SOURCE
 from openpai_tasks.text.hints import command
+from openpai_tasks.text.plurals import counted
 
 END_SECONDS = 60.0  # for the pods of a killed job
 POLL_SECONDS = 0.1
@@ -25,6 +27,7 @@ PARALLEL = 8  # folders that are looked into at once
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 TERMINATING, TERMINATED, FOREIGN = "Terminating", "Terminated", "Foreign"
+UNFINISHED = (PENDING, RUNNING, TERMINATING)
 
 
 @dataclass(frozen=True)
@@ -64,17 +67,30 @@ class QuotaRow:
 
 
 def list_jobs(client: PaddleClient, all: bool = False) -> list[PaddleJobRow]:
-    """List jobs, newest first, without those of `pai`.
+    """List the jobs that have not ended, newest first, without those of `pai`.
 
-    With ``all``, also those that were killed and whose folder is still there, and those of `pai`, as foreign.
+    With ``all``, also those that have ended, those that were killed and whose folder is still there, and
+    those of `pai`, as foreign.
     """
-    servers = {found.job: found for found in client.pserver_sets()}
-    # Waiting jobs first, then the newest; jobs of which only the name is left come last. Of those that
-    # started in the same second, the last is the newest.
-    listed = sorted(
+    found = _newest_first(client)
+    kept = [one for one in found if all or _state(one) in UNFINISHED]
+    if len(kept) < len(found):
+        ended = counted(len(found) - len(kept), "ended job")
+        client.say(f"not listed: {ended} (`{command('paddle.jobs', '-a')}` lists all)")
+    return _rows(client, kept, all)
+
+
+def _newest_first(client: PaddleClient) -> list[TrainerSet]:
+    """Return what the cluster lists: waiting jobs first; those of which only the name is left come last."""
+    # Of those that started in the same second, the last is the newest.
+    return sorted(
         reversed(client.trainer_sets()),
         key=lambda found: (found.is_terminating, -(found.started if found.started is not None else 1 << 60)),
     )
+
+
+def _rows(client: PaddleClient, listed: Sequence[TrainerSet], all: bool) -> list[PaddleJobRow]:
+    servers = {found.job: found for found in client.pserver_sets()}
     gone = sorted({*_folders(client)} - {found.job for found in listed}) if all else []
     foreign = _foreign_jobs(client, {found.job for found in listed}, gone)
     rows = []
@@ -207,9 +223,12 @@ def plan_training(client: PaddleClient, request: PaddleRequest) -> TrainingReque
     same = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
     for other in ("package", "jobname", "pservers", "faulttolerant"):
         del same[other]
+    if not request.entry and not request.topology:
+        same["entry"] = DEFAULT_ENTRY
+        client.say(f"without -entry and -topology, the trainers run `{DEFAULT_ENTRY}`")
     return TrainingRequest(
         name=name,
-        package=job_folder(client, name),
+        folder=os.path.basename(os.path.abspath(request.package)),
         pservers=request.parallelism if request.pservers is None else request.pservers,
         fault_tolerant=request.faulttolerant,
         **same,
@@ -239,6 +258,15 @@ def _describe_conflict(found: TrainerSet) -> str:
     return f"a job named {name!r} exists already ({state}): `{kill}` removes it, or use another -jobname"
 
 
+def package_folders(client: PaddleClient, name: str) -> list[str]:
+    """Return the folder of the job with this name, and of the newest job whose package has it.
+
+    Servers of 2018 do not report the name of the package.
+    """
+    newest = [found.job for found in _newest_first(client) if found.folder == name][:1]
+    return [job_folder(client, job) for job in (name, *newest)]
+
+
 def job_folder(client: PaddleClient, name: str) -> str:
     """Return the folder that the package of a job is uploaded to."""
     return f"{client.home}/jobs/{name}"
@@ -256,7 +284,7 @@ def known_job(client: PaddleClient, name: str) -> str:
 
 def newest_job(client: PaddleClient) -> str:
     """Return the name of the newest job."""
-    found = [job for job in list_jobs(client) if job.is_listed]
+    found = [job for job in _rows(client, _newest_first(client), all=False) if job.is_listed]
     if not found:
         raise NotFound(
             f"there are no jobs on {client.datacenter}; `{command('paddle.submit')}` starts one", 404

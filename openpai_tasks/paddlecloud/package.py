@@ -45,7 +45,7 @@ def prepare(request: PaddleRequest) -> Package:
 def collect_package(text: str) -> Package:
     """Find the files of the package; raise for what cannot be uploaded, before anything is sent."""
     if not text or "\0" in text:
-        raise InvalidArgument("the package is a folder of this machine, got an empty path")
+        raise InvalidArgument("the package must be a folder on this machine; the path is empty")
     folder = Path(text)
     if not folder.is_dir():
         problem = "it is not a folder" if folder.exists() else "no such folder"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 
 from openpai_tasks.backends.base import Say
@@ -11,6 +12,7 @@ from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
 from openpai_tasks.backends.paddlecloud.pfs.store import PfsStore
 from openpai_tasks.errors import NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.paddlecloud.jobs import package_folders
 from openpai_tasks.paddlecloud.package import Package
 from openpai_tasks.paddlecloud.request import InvalidArgument
 from openpai_tasks.sdk.files import operations, removing
@@ -51,7 +53,7 @@ class PfsPlaces:
     """The paths of a command: on PFS if they begin with /pfs/, else on this machine."""
 
     def __init__(self, client: PaddleBackend, settings: Settings, say: Say, chunk: int | None = None) -> None:
-        self._client, self._chunk = client, chunk  # None for the usual size
+        self._client, self._chunk, self._say = client, chunk, say  # None for the usual size
         self._book = ClusterStorages(settings, say, client)
 
     def locate(self, text: str) -> Location:
@@ -67,7 +69,7 @@ class PfsPlaces:
     def locate_all(self, texts: Sequence[str]) -> list[Location]:
         """Return the locations of paths on PFS, with patterns resolved."""
         found: list[Location] = []
-        for place in map(self.locate, texts):
+        for place in map(self.locate_existing, texts):
             with naming(place):
                 found += patterns.sources(place)
         return found
@@ -75,7 +77,29 @@ class PfsPlaces:
     def locate_pair(self, paths: Sequence[str]) -> tuple[list[Location], Location]:
         """Return the sources and the target of a copy."""
         *sources, target = paths
-        return [self.locate(source) for source in sources], self.locate(target)
+        return [self.locate_existing(source) for source in sources], self.locate(target)
+
+    def locate_existing(self, text: str) -> Location:
+        """Return the location that the text names; a job's package is also found beside ``jobs``.
+
+        In the design document, the package NAME is ``/pfs/DATACENTER/home/USER/NAME``.
+        """
+        place = self.locate(text)
+        first, _, rest = place.path.removeprefix(f"/home/{self._client.user}/").partition("/")
+        if not is_pfs(text) or first == place.path or not first or self._is_there(place):
+            return place
+        for folder in package_folders(self._client, first):
+            other = self.locate(f"{folder}/{rest}".rstrip("/"))
+            if self._is_there(other):
+                self._say(f"{place.url} is {other.url}")
+                return dataclasses.replace(other, is_folder=place.is_folder, is_content=place.is_content)
+        return place
+
+    def _is_there(self, place: Location) -> bool:
+        """Whether a path exists; of a pattern, the folder in front of it."""
+        plain = itertools.takewhile(lambda name: not patterns.MAGIC.search(name), place.path.split("/"))
+        with naming(place):
+            return place.store.stat("/".join(plain) or "/") is not None
 
     def plan_removals(self, texts: Sequence[str], recursive: bool) -> list[Removal]:
         """Return the files and folders to remove, all checked before anything is removed."""
@@ -98,7 +122,7 @@ class PfsPlaces:
     def _url(self, text: str) -> str:
         """Return the address of a path on PFS for our own commands."""
         datacenter, _, rest = text.removeprefix(ROOT).partition("/")
-        if datacenter != self._client.datacenter:
+        if datacenter not in (self._client.datacenter, self._client.cluster.alias):
             raise InvalidArgument(
                 f"{text!r} is on the datacenter {datacenter!r}, but this is {self._client.datacenter!r}: "
                 f"write /pfs/{self._client.datacenter}/..., or name the other one with -datacenter"

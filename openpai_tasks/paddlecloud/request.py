@@ -11,6 +11,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 
 DEFAULT_NAME = "paddle-cluster-job"
+DEFAULT_ENTRY = "paddle train"
 LONGEST_NAME = 55  # a label of Kubernetes has 63 characters, and `-trainer` is added to the name
 
 _NAME = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
@@ -37,7 +38,7 @@ class PaddleRequest:
     """The options of `submit`; amounts are for each trainer or parameter server."""
 
     package: str
-    jobname: str = _option("", "name of the job", shown=f"{DEFAULT_NAME}, or the next free name like it")
+    jobname: str = _option("", "name of the job", shown=f"{DEFAULT_NAME}, with a number if that is taken")
     parallelism: int = _option(1, "number of trainers", "p", least=1)
     cpu: int = _option(1, "cores of a trainer", "c", least=1)
     gpu: int = _option(0, "GPUs of a trainer", least=0)
@@ -45,13 +46,15 @@ class PaddleRequest:
     pservers: int | None = _option(None, "number of parameter servers", shown="as many as trainers", least=0)
     pscpu: int = _option(1, "cores of a parameter server", least=1)
     psmemory: str = _option("1Gi", "memory of a parameter server")
-    entry: str = _option("", "command that each trainer runs in the package", "e")
+    entry: str = _option(
+        "", "command that each trainer runs in the package", "e", f"{DEFAULT_ENTRY}, without -topology"
+    )
     topology: str = _option("", "Python file of the package that each trainer runs", "t")
     passes: int = _option(1, "number of passes over the data", least=1)
     image: str = _option("", "Docker image of the job", shown="the datacenter's")
     registry: str = _option("", "name of the registry's secret, for a private image")
-    faulttolerant: bool = _option(False, "let the job go on without trainers that failed")
-    min_instance: int = _option(1, "least number of trainers of a fault-tolerant job", least=1)
+    faulttolerant: bool = _option(False, "continue the job without trainers that failed")
+    min_instance: int = _option(1, "smallest number of trainers of a fault-tolerant job", least=1)
     max_instance: int = _option(1, "largest number of trainers of a fault-tolerant job", least=1)
 
 
@@ -121,11 +124,9 @@ def _check_number(name: str, value: object, least: int) -> None:
 
 
 def _check_start(request: PaddleRequest) -> None:
-    if not request.entry.strip() and not request.topology.strip():
-        raise InvalidArgument(
-            "what should the trainers run? -entry takes a command such as 'python train.py', "
-            "-topology a file of the package"
-        )
+    for name in ("entry", "topology"):
+        if (value := getattr(request, name)) and not value.strip():
+            raise InvalidArgument(f"-{name} is blank: leave it out, or name what the trainers run")
     for name in ("entry", "topology"):
         if "\0" in getattr(request, name):
             raise InvalidArgument(f"-{name} cannot contain NUL")

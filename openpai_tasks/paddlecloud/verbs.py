@@ -11,14 +11,16 @@ SUBMIT = (
     *request.OPTIONS,
     Option("preview", bool, "only show what would be uploaded and sent", "dry_run"),
 )
-ALL = Option("all", bool, "also killed jobs, those of pai, workers of all jobs, every resource", "a")
+ALL = Option(
+    "all", bool, "also ended and killed jobs, those of pai, workers of all jobs, every resource", "a"
+)
 OUTPUT = Option("output", str, "output format: table, json, yaml or csv", "o", "table")
 RECURSIVE = Option("r", bool, "folders with everything in them", "recursive")
 VERBOSE = Option("v", bool, "also list files that are unchanged", "verbose")
 COPY = (
     Option("r", bool, "accepted for `cp -r`: folders are always copied with everything in them", "recursive"),
     VERBOSE,
-    Option("chunksize", int, "size of the pieces that travel, in KiB", shown="4096"),
+    Option("chunksize", int, "size of the chunks to transfer, in KiB", shown="4096"),
 )
 YES = Option("y", bool, "do not ask", "yes")
 REMOVE = (RECURSIVE, YES)
@@ -72,10 +74,10 @@ class Verb(NamedTuple):
 
 VERBS = (
     Verb("submit", "submit", ("package",), SUBMIT, "Upload a folder and start it as a job."),
-    Verb("jobs", "jobs", (), (ALL, OUTPUT), "List your jobs."),
+    Verb("jobs", "jobs", (), (ALL, OUTPUT), "List your running jobs; all with -a."),
     Verb("logs", "logs", ("job?",), LOGS, "Show the output of a job, or of the newest one."),
     Verb("kill", "kill", ("job",), KILL, "Stop a job and take it off the list."),
-    Verb("get jobs", "get", (), (ALL, OUTPUT), "List your jobs.", (("what", "jobs"),)),
+    Verb("get jobs", "get", (), (ALL, OUTPUT), "List your running jobs; all with -a.", (("what", "jobs"),)),
     Verb(
         "get workers", "get", ("job?",), (ALL, OUTPUT), "List the workers of a job.", (("what", "workers"),)
     ),

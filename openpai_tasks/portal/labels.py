@@ -18,10 +18,18 @@ LABELS = {
     "secret": "Secrets",
     "retries": "Retries",
     "max_time": "Time limit of a task",
+    "keep_failed": "Keep a failed task for",
     "shm": "Shared memory",
     "tag": "Tags",
     "outputs": "Files to keep",
     "pip_installs": "Python packages",
+    "after": "After",
+    "after_any": "After",
+    "after_failed": "After",
+    "priority": "Priority",
+    "requeue_on_timeout": "Runs after the time limit",
+    "grace": "Time to save before the limit",
+    "idle_stop": "Stop when GPUs are idle for",
 }
 """Labels of the form for a job, by the names of the options."""
 ELSEWHERE = {"attempt": "Attempt", "role": "Role", "index": "Index", "state": "State", "level": "Level"}

@@ -71,6 +71,7 @@ def plot_data(
         "title": one_line(chart.title),
         "x": one_line(chart.x),
         "whole": thinned.is_whole,
+        "zero": chart.from_zero,
         "thin": count > sum(len(one.points) for one in thinned.series),
         "best": thinned.best_point(),
         "series": [
@@ -103,7 +104,9 @@ def _best(chart: Chart, data: Mapping[str, Any]) -> str:
     )
 
 
-def metric_data(metrics: Sequence[Metric], query: Mapping[str, str]) -> dict[str, Any]:
+def metric_data(
+    metrics: Sequence[Metric], query: Mapping[str, str], name_jobs: bool = False
+) -> dict[str, Any]:
     """Return the numbers of one metric, for the x axis, the part and the columns that a plot asks for."""
     x, name = query.get("x") or "step", query.get("metric", "")
     shown = [metric for metric in metrics if metric.name == name]
@@ -111,7 +114,7 @@ def metric_data(metrics: Sequence[Metric], query: Mapping[str, str]) -> dict[str
         raise NotFound(f"no metric {name!r}", 404)
     if x not in (choices := render.x_choices(metrics)):
         raise ConfigError(f"invalid x axis {x!r}: expected one of {', '.join(choices)}")
-    [chart] = render.metric_charts(shown, x, metrics)
+    [chart] = render.metric_charts(shown, x, metrics, name_jobs)
     low, high = _number(query, "from", -math.inf), _number(query, "to", math.inf)
     columns = query.get("columns", "")
     wanted = None if columns == "all" else min(MOST_COLUMNS, whole_number(columns) or COLUMNS)

@@ -90,7 +90,7 @@ def serve(name: str, size: int, read: Read) -> Response:
     if kind == IMAGE:
         return Response(read(size), headers={"content-type": _picture_type(name, read), **CLOSED})
     if kind != FRAME:
-        raise NotFound("there is no picture or page of this file", 404)
+        raise NotFound("this file has no preview", 404)
     content = notebook_page.render(read(size)) if _ending(name) == "ipynb" else read(size)
     return Response(content, headers={"content-type": "text/html; charset=utf-8", **CLOSED})
 

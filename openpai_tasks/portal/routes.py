@@ -15,10 +15,12 @@ from openpai_tasks.portal.pages import (
     jobs,
     logs,
     overview,
+    report,
     storage,
     submit,
     submit_form,
     sweeps,
+    tensorboard,
 )
 from openpai_tasks.portal.request import PortalRequest
 
@@ -61,6 +63,7 @@ TABLE = [
     Page("GET", "/c/{alias}/jobs/{key}", overview.page),
     Page("GET", "/c/{alias}/jobs/{key}/live", overview.live),
     Page("POST", "/c/{alias}/jobs/{key}/stop", job.stop),
+    Page("POST", "/c/{alias}/jobs/{key}/move", job.move),
     Page("GET", "/c/{alias}/jobs/{key}/logs", logs.page),
     Page("GET", "/c/{alias}/jobs/{key}/logs.live", logs.live),
     Page("GET", "/c/{alias}/jobs/{key}/logs.lines", logs.lines),
@@ -81,6 +84,8 @@ TABLE = [
     Page("GET", "/clusters.live", clusters.live),
     Page("GET", "/c/{alias}/cluster", cluster.page),
     Page("GET", "/c/{alias}/cluster.live", cluster.live),
+    Page("GET", "/c/{alias}/report", report.page),
+    Page("GET", "/c/{alias}/report.csv", report.download),
     # Storage
     Page("GET", "/c/{alias}/storage", storage.index),
     Page("GET", "/c/{alias}/storage/{storage}", storage.page),
@@ -114,4 +119,8 @@ TABLE = [
     Page("GET", "/c/{alias}/sweeps", sweeps.listing),
     Page("GET", "/c/{alias}/sweeps/{name}", sweeps.page),
     Page("GET", "/c/{alias}/sweeps/{name}/live", sweeps.live),
+    # TensorBoard
+    Page("POST", "/c/{alias}/tensorboard", tensorboard.start),
+    Page("GET", "/c/{alias}/tensorboard/{board}", tensorboard.page),
+    Page("POST", "/c/{alias}/tensorboard/{board}/stop", tensorboard.stop),
 ]

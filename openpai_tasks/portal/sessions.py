@@ -22,6 +22,7 @@ from openpai_tasks.portal.live import Feeds
 from openpai_tasks.portal.starting import link_file
 from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.sdk.logs.long_logs import NumberedLog
+from openpai_tasks.sdk.tensorboard import TensorBoard
 from openpai_tasks.settings.home import write_private
 
 LINK_SECONDS = 300.0
@@ -55,6 +56,9 @@ class Session:
     feeds: Feeds = field(default_factory=Feeds, repr=False)
     logs: dict[tuple[str | int, ...], NumberedLog] = field(default_factory=dict, repr=False)
     """Logs whose lines were counted, by cluster, job, task and attempt."""
+    boards: dict[str, TensorBoard] = field(default_factory=dict, repr=False)
+    starting: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    """Held while a TensorBoard is started."""
 
     def client(self, alias: str) -> Backend:
         """Return the connection to a cluster, which later requests of this browser share."""
@@ -64,6 +68,12 @@ class Session:
             self.clients[alias] = self.connect(alias)
         self.last = alias
         return self.clients[alias]
+
+    def close_boards(self) -> None:
+        """End all TensorBoards, also one that is being started; this may take a while."""
+        with self.starting:
+            while self.boards:
+                self.boards.popitem()[1].close()
 
     def forget(self, alias: str) -> None:
         """Connect again next time: the cluster may have been restarted or changed."""
@@ -92,12 +102,10 @@ class Sessions:
 
     def find(self, identifier: str, host: str, caller: str) -> Session | None:
         """Return the session of a cookie, unless it is too old or the cookie is used by somebody else."""
+        self._close_expired()
         with self._lock:
             found = self._known.get(identifier)
-            if found is None or time.monotonic() - found.used > SESSION_SECONDS:
-                self._known.pop(identifier, None)
-                return None
-            if (found.host, found.caller) != (host, caller):
+            if found is None or (found.host, found.caller) != (host, caller):
                 return None
             found.used = time.monotonic()
             return found
@@ -105,9 +113,10 @@ class Sessions:
     def open(self, session: Session) -> Session:
         """Sign a browser in; if there are too many, sign out the least recently used."""
         with self._lock:
-            if len(self._known) >= MOST_SESSIONS:
-                del self._known[min(self._known, key=lambda one: self._known[one].used)]
+            known = list(self._known.values())
             self._known[session.id] = session
+        if len(known) >= MOST_SESSIONS:
+            self.close(min(known, key=lambda one: one.used))
         return session
 
     def hand_over(self, session: Session) -> str:
@@ -130,8 +139,17 @@ class Sessions:
         return self.open(session)
 
     def close(self, session: Session) -> None:
+        """Sign a browser out, and end what was started for it."""
         with self._lock:
             self._known.pop(session.id, None)
+        threading.Thread(target=session.close_boards, name="close boards").start()
+
+    def _close_expired(self) -> None:
+        oldest = time.monotonic() - SESSION_SECONDS
+        with self._lock:
+            expired = [one for one in self._known.values() if one.used < oldest]
+        for session in expired:
+            self.close(session)
 
     def redeem(self, token: str) -> bool:
         """Use up a one-time link; False if it was used already, has expired or never existed."""

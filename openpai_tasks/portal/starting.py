@@ -43,15 +43,20 @@ def _ensure(folder: Path, project: Path, port: int = 0, environment: Mapping[str
     return str(facts["uri"])
 
 
+def running_portal(own_home: Path) -> str:
+    """Return the address of the last started portal of any project; empty if none runs."""
+    folders = (own_home / PORTALS).glob("*")
+    found = [facts for folder in folders if (facts := lock.read_status(folder))]
+    return str(max(found, key=lambda facts: int(facts.get("started", 0)))["uri"]) if found else ""
+
+
 def any_portal(own_home: Path, environment: Mapping[str, str]) -> str:
     """Return the address of the last started portal of any project; start one for no project if none runs.
 
     For programs that have another environment than the user's commands: ``own_home`` is the user's folder.
     """
-    folders = (own_home / PORTALS).glob("*")
-    found = [facts for folder in folders if (facts := lock.read_status(folder))]
-    if found:
-        return str(max(found, key=lambda facts: int(facts.get("started", 0)))["uri"])
+    if uri := running_portal(own_home):
+        return uri
     folder = own_home / PORTALS / "none"
     return _ensure(folder, make_private(folder), environment={**environment, "OPENPAI_HOME": str(own_home)})
 

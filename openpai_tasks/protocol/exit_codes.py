@@ -11,6 +11,7 @@ NEVER_RETRY = "NEVER_RETRY"
 
 STOPPED_BY_USER = -210
 STOPPED_WITH_ATTEMPT = -220
+DEADLINE_EXCEEDED = -1004
 COMMAND_NOT_FOUND = 220
 USER_FAILURE = 255
 RUNTIME_FAILURE = 256
@@ -229,7 +230,7 @@ REPRO: dict[int, str] = {
     136: "divide an integer by zero",
     137: "send SIGKILL to the container's process",
     139: "access an address that is not mapped",
-    141: "write to a pipe that nobody reads",
+    141: "write to a pipe without a reader",
     143: "send SIGTERM to the container's process",
     220: "start a job whose command does not exist",
     221: "let TensorFlow allocate more memory than the task has",

@@ -30,6 +30,18 @@ def parse(text: str | bytes, constant: Callable[[str], Any] = lambda name: None)
     return _clean(value) if _ESCAPED.search(text) else value
 
 
+def parse_object(line: bytes) -> dict[str, Any] | None:
+    """Parse a JSON object; None for any other line, which is quick to check."""
+    line = line.strip()
+    if not (line.startswith(b"{") and line.endswith(b"}")):
+        return None
+    try:
+        value = parse(line.decode("utf-8", "replace"), float)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
 @functools.lru_cache(maxsize=8)
 def _decoder(constant: Callable[[str], Any]) -> json.JSONDecoder:
     """Make a decoder once: ``json.loads`` makes one for each text, which takes longer than a short text."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import diagnostics, exit_codes
 from openpai_tasks.protocol.diagnostics import Diagnostics
+from openpai_tasks.protocol.document.policy import priority_word
 from openpai_tasks.protocol.environment import python_folder
 from openpai_tasks.protocol.fields import count, mapping, moment, number, rows, text, texts, whole
 from openpai_tasks.protocol.routes import OWN_FIELD, job_key
@@ -18,6 +19,7 @@ from openpai_tasks.protocol.states import FAILED, FINAL, SUCCEEDED, WAITING, rep
 
 STOPPED_STATUS = 143  # as in a shell for a process killed by TERM
 PLATFORM_STATUS = 125  # the platform failed the job, which has no exit code
+MOST_NAMED = 10  # jobs in a line
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class TaskInfo:
     peak_memory_mb: int | None = None  # where the cluster reports it, of a task that has ended
     cpu_seconds: float | None = None
     ssh_ip: str = ""  # of its SSH service, if that is elsewhere
+    kept_until: int | None = None  # of a task that has failed, and whose environment is kept
+    cause: str = ""  # why such a task has failed
 
     @property
     def label(self) -> str:
@@ -89,6 +93,20 @@ class EventInfo:
 
 
 @dataclass(frozen=True)
+class DependencyInfo:
+    """A job that another one waits for, or that waits for another one."""
+
+    job: str  # USER~NAME
+    when: str  # how the job that is waited for has to end: succeeded, ended or failed
+    state: str  # of ``job``; empty if it was removed
+    met: bool | None = None  # None until the job that is waited for has ended
+    kept: bool = False  # whether a failed task of ``job`` is kept, which delays its end
+
+
+_WHEN = {"ended": "; any end", "failed": "; has to fail"}
+
+
+@dataclass(frozen=True)
 class JobInfo:
     """A job; ``tasks``, ``message`` and ``events`` are filled in only when they were requested."""
 
@@ -110,8 +128,17 @@ class JobInfo:
     tasks: tuple[TaskInfo, ...] = ()
     events: tuple[EventInfo, ...] = ()
     namespace: str | None = None  # the prefix of its key, if not its user; "" for a job without an owner
+    cause: str = ""  # why it failed, in one line, as far as it is known
     diagnostics: Diagnostics | None = None  # how its last attempt ended; ``message`` is its summary
     environment: dict[str, str] = field(default_factory=dict, hash=False)  # its submitter's, if used
+    after: tuple[DependencyInfo, ...] = ()  # what it waits or has waited for, if the cluster keeps it
+    dependents: tuple[DependencyInfo, ...] = ()  # what waits or has waited for it
+    priority: str = ""  # low, normal or high, as far as the list shows it
+    place: str = ""  # in the queue, and why others are before it; only with its details
+    requeues: int = 0  # how often it ran again after its time limit, where the cluster counts it
+    stop_reason: str = ""  # why the cluster stopped it by itself
+    gpus_idle_since: int | None = None  # in ms, while they are, where the cluster watches them
+    kept_until: int | None = None  # of a job that runs only because a failed task is kept, in ms
 
     @property
     def key(self) -> str:
@@ -124,9 +151,27 @@ class JobInfo:
         """The folder of the virtual or conda environment that it runs with; empty if there is none."""
         return python_folder(self.environment)
 
+    def name_jobs(self, found: Sequence[DependencyInfo], has_when: bool = False) -> str:
+        """Name jobs as the user of this one does, with their states: ``prepare (RUNNING)``."""
+        when = _WHEN if has_when else {}
+        names = [
+            f"{one.job.removeprefix(f'{self.user}~')} ({one.state or 'removed'}"
+            f"{'; a failed task is kept' * one.kept}{when.get(one.when, '')})"
+            for one in found[:MOST_NAMED]
+        ]
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        return ", ".join(names) + more
+
     @property
     def final(self) -> bool:
         return self.state in FINAL
+
+    @property
+    def gpus_idle(self) -> float | None:
+        """For how many seconds its GPUs have been idle; None if they are not, or nobody knows."""
+        if self.gpus_idle_since is None or self.final:
+            return None
+        return max(0.0, time.time() - self.gpus_idle_since / 1000)
 
     @property
     def platform_end(self) -> str:
@@ -182,6 +227,12 @@ def job_from_summary(body: dict[str, Any]) -> JobInfo:
         task_count=whole(body.get("totalTaskNumber")),
         tags=texts(body.get("tags")),
         namespace="" if body.get("legacy") else text(body.get("namespace")) or None,
+        cause=text(body.get("cause")) if state == FAILED or "keptUntil" in body else "",
+        kept_until=moment(body.get("keptUntil")),
+        priority=priority_word(text(body.get("jobPriority"))),
+        requeues=count(body.get("requeues")),
+        stop_reason=text(body.get("stopReason")),
+        gpus_idle_since=moment(body.get("gpusIdleSince")),
     )
 
 
@@ -196,6 +247,7 @@ def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
         for role, group in mapping(body.get("taskRoles")).items()
         for number, task in enumerate(rows(mapping(group).get("taskStatuses")))
     )
+    kept = next((task for task in tasks if task.kept_until), None)
     failed = first_failed(tasks) if end.exit_code is None and state == FAILED else None
     code = failed.exit_code if failed else 0 if state == SUCCEEDED else _exit_code(state, end.exit_code)
     if len(tasks) == 1 and tasks[0].exit_code is None and tasks[0].state in FINAL:
@@ -208,18 +260,40 @@ def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
         submitted=moment(status.get("submissionTime")) or moment(status.get("createdTime")),
         launched=moment(status.get("launchedTime")) or moment(status.get("appLaunchedTime")),
         completed=moment(status.get("completedTime")),
-        exit_code=code,
+        exit_code=kept.exit_code if kept else code,
         platform_exit_code=_exit_code(state, whole(status.get("appExitCode"))),
         retries=count(status.get("retries")),
         attempt=count(status.get("attemptId", status.get("retries"))),
         gpus=None,
         task_count=len(tasks),
         tags=texts(body.get("tags")),
-        message=end.summary,
+        message=kept.message if kept else end.summary,
         tasks=tasks,
         namespace=None if owner == user else owner,
+        cause=kept.cause if kept else text(status.get("cause")) if state == FAILED else "",
+        kept_until=kept.kept_until if kept else None,
         diagnostics=None if end == Diagnostics() else end,
         environment={name: text(value) for name, value in mapping(body.get("environment")).items()},
+        after=_dependencies(body.get("after")),
+        dependents=_dependencies(body.get("dependents")),
+        priority=priority_word(text(body.get("jobPriority"))),
+        place=text(body.get("place")),
+        requeues=count(status.get("requeues")),
+        stop_reason=text(status.get("stopReason")),
+        gpus_idle_since=moment(status.get("gpusIdleSince")),
+    )
+
+
+def _dependencies(body: Any) -> tuple[DependencyInfo, ...]:
+    return tuple(
+        DependencyInfo(
+            text(one.get("job")),
+            text(one.get("when")),
+            text(one.get("state")),
+            one["met"] if isinstance(one.get("met"), bool) else None,
+            one.get("kept") is True,
+        )
+        for one in rows(body)
     )
 
 
@@ -237,6 +311,11 @@ def event_from_body(body: dict[str, Any]) -> EventInfo:
 def notices_from_body(body: Any) -> tuple[str, ...]:
     """Return what will not be as a submitted job asks for; only the embedded cluster reports it."""
     return texts(mapping(mapping(body).get(OWN_FIELD)).get("notices"))
+
+
+def keeps_hooks(body: Any) -> bool:
+    """Whether the answer to a submission says that the server keeps its hooks."""
+    return bool(mapping(mapping(body).get(OWN_FIELD)).get("hooks"))
 
 
 def _task(role: str, place: int, body: dict[str, Any]) -> TaskInfo:
@@ -259,6 +338,8 @@ def _task(role: str, place: int, body: dict[str, Any]) -> TaskInfo:
         log=text(body.get("containerLog")),
         peak_memory_mb=whole(body.get("peakMemoryMB")),
         cpu_seconds=number(body.get("cpuSeconds")),
+        kept_until=moment(body.get("keptUntil")),
+        cause=text(body.get("cause")),
     )
 
 

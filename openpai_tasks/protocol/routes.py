@@ -16,6 +16,8 @@ OPENAPI = "/api/openapi.json"
 CLEAN_JOBS = "/api/v2/embedded/clean-jobs"  # only the embedded cluster has it
 CLEAN_ORPHANS = "/api/v2/embedded/clean-orphans"
 CLUSTER_USAGE = "/api/v2/embedded/usage"
+USAGE_REPORT = "/api/v2/embedded/report"
+PRINTED_RESULTS = "/api/v2/embedded/printed-results"
 INFO_V1 = "/api/v1"
 ROOT = "/api/v2"
 INFO = "/api/v2/info"
@@ -60,6 +62,7 @@ JOB_ATTEMPTS_HEALTH = "/api/v2/jobs/{job}/job-attempts/healthz"
 JOB_ATTEMPT_V1 = "/api/v2/jobs/{job}/job-attempts/{attempt}"
 TASK = "/api/v2/jobs/{job}/attempts/{attempt}/taskRoles/{role}/taskIndex/{index}/attempts"
 TASK_LOGS = TASK + "/{task_attempt}/logs"
+JOB_PLACE = "/api/v2/jobs/{job}/place"  # only the embedded cluster has it
 TASK_USAGE = TASK + "/{task_attempt}/usage"  # only the embedded cluster has it
 LOG_FILE = "/log-manager/{node}/api/v1/logs/{file}"
 

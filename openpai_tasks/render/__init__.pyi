@@ -1,5 +1,6 @@
 from . import drawing as drawing
 from . import svg as svg
+from .charts import X_AXES as X_AXES
 from .charts import Chart as Chart
 from .charts import Series as Series
 from .charts import metric_charts as metric_charts
@@ -8,6 +9,7 @@ from .html import picture as picture
 from .html import values as values
 from .text import age as age
 from .text import cell as cell
+from .text import cells as cells
 from .text import check_format as check_format
 from .text import difference as difference
 from .text import document as document
@@ -18,7 +20,10 @@ from .text import flat_table as flat_table
 from .text import format_values as format_values
 from .text import json_line as json_line
 from .text import log_line as log_line
+from .text import plan as plan
+from .text import plan_rows as plan_rows
 from .text import progress as progress
+from .text import report_title as report_title
 from .text import rows as rows
 from .text import size as size
 from .text import status as status
@@ -29,6 +34,7 @@ from .usage_charts import usage_charts as usage_charts
 from .views import Bar as Bar
 from .views import Facts as Facts
 from .views import Page as Page
+from .views import Prose as Prose
 from .views import TextTable as TextTable
 from .views import View as View
 from .views import drawn_width as drawn_width

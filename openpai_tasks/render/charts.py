@@ -25,7 +25,8 @@ DASHES = ("", "7 3", "2 3", "9 3 2 3", "14 4")
 """The dashes of series after each turn of the colours."""
 MARKS = "*+xo#@%&=~"
 """The characters of series, in turn, where colours cannot distinguish them."""
-HEIGHT = 12
+HEIGHT, LEAST_HEIGHT = 12, 3
+"""Lines of a plot, and of one on a low screen."""
 LEAST = 20  # columns of the smallest chart
 LEGEND = 12
 """The most series that are named below a chart."""
@@ -57,6 +58,8 @@ class Chart:
     """The title of the x axis; ``time`` is in seconds and shown as durations."""
     best: Literal["min", "max"] | None = None
     """Whether the lowest or the highest point is marked."""
+    from_zero: bool = False
+    """Whether the y axis begins at 0, as for amounts."""
 
     @property
     def is_time(self) -> bool:
@@ -121,13 +124,14 @@ def scale_of(values: Sequence[float]) -> Scale:
     return Scale(scale.low, scale.high, is_log)
 
 
-def scales(series: Sequence[Series]) -> tuple[Scale, Scale] | None:
+def scales(chart: Chart) -> tuple[Scale, Scale] | None:
     """Return the scales of all points that can be drawn; None if there is no such point."""
-    points = [point for one in series for point in one.points if is_drawn(point)]
+    points = [point for one in chart.series for point in one.points if is_drawn(point)]
     if not points:
         return None
     xs, ys = zip(*points, strict=True)
-    return Scale(min(xs), max(xs)), Scale(min(ys), max(ys))
+    ends = [*ys, *[0.0] * chart.from_zero]
+    return Scale(min(xs), max(xs)), Scale(min(ends), max(ends))
 
 
 def is_drawn(point: Point) -> bool:
@@ -266,33 +270,39 @@ def _extremes(points: Sequence[Point]) -> Sequence[Point]:
 # On a terminal
 
 
-def draw(chart: Chart, columns: int, is_coloured: bool) -> list[list[Segment]]:
-    """Return the lines of the chart: title, plot, axis and legend."""
+def draw(chart: Chart, columns: int, is_coloured: bool, height: int = HEIGHT) -> list[list[Segment]]:
+    """Return the lines of the chart: title, plot of so many lines, axis with its name, and legend."""
     chart = thin(chart, 2 * columns)
-    found = scales(chart.series)
+    found = scales(chart)
     if found is None:
         return [[(f"{one_line(chart.title)}: no numbers to draw", None)]]
     across, upwards = found
     labels = {
-        HEIGHT - 1 - upwards.step_of(value, 4 * HEIGHT) // 4: text
-        for value, text in ticks(upwards, HEIGHT // 2)
+        height - 1 - upwards.step_of(value, 4 * height) // 4: text
+        for value, text in ticks(upwards, max(2, height // 2))
     }
     margin = max(map(len, labels.values()))
     room = max(LEAST, columns - margin - 2)
-    canvas = Canvas(room, HEIGHT)
+    canvas = Canvas(room, height)
     for number, one in enumerate(chart.series):
         for part in lines_of(one.points):
             canvas.line(
-                [(across.step_of(x, 2 * room), upwards.step_of(y, 4 * HEIGHT)) for x, y in part], number
+                [(across.step_of(x, 2 * room), upwards.step_of(y, 4 * height)) for x, y in part], number
             )
     is_braille = is_coloured or len(chart.series) == 1
     lines: list[list[Segment]] = [[(_cut(one_line(chart.title), columns), None)]]
-    for row in range(HEIGHT):
+    for row in range(height):
         begin = f"{labels.get(row, ''):>{margin}} {'┤' if row in labels else '│'}"
         lines.append([(begin, None), *canvas.row(row, is_braille)])
     marks = ticks(across, max(2, room // 12), chart.is_whole, chart.is_time)
     axis, under = _axis([(across.step_of(value, room), text) for value, text in marks], room)
-    lines += [[(f"{'':>{margin}} └{axis}", None)], [(f"{'':>{margin + 2}}{under}", None)]]
+    name = _cut(one_line(chart.x), room)
+    below = (
+        f"{'':>{margin}} └{axis}",
+        f"{'':>{margin + 2}}{under}",
+        f"{'':>{margin + 2}}{name:^{room}}".rstrip(),
+    )
+    lines += [[(line, None)] for line in below]
     return lines + _legend(chart.series, columns, is_braille)
 
 
@@ -363,17 +373,18 @@ def _cut(text: str, columns: int) -> str:
 
 
 def metric_charts(
-    metrics: Sequence[Any], x: str = "step", recorded: Sequence[Any] | None = None
+    metrics: Sequence[Any], x: str = "step", recorded: Sequence[Any] | None = None, name_jobs: bool = False
 ) -> list[Chart]:
     """Return a chart for each name, with a line for each job and task, by step, time or epoch.
 
-    ``recorded`` are all metrics of these jobs, which have their start and their epochs.
+    ``recorded`` are all metrics of these jobs, which have their start and their epochs. With ``name_jobs``,
+    the name of the job is also at a line that has its chart to itself.
     """
     by_name: dict[str, list[Any]] = {}
     for metric in metrics:
         by_name.setdefault(metric.name, []).append(metric)
     place = _X_OF[x](metrics if recorded is None else recorded)
-    return [Chart(name, _series(group, place), x) for name, group in by_name.items()]
+    return [Chart(name, _series(group, place, name_jobs), x) for name, group in by_name.items()]
 
 
 def x_choices(metrics: Sequence[Any]) -> list[str]:
@@ -382,15 +393,17 @@ def x_choices(metrics: Sequence[Any]) -> list[str]:
     return ["step", "time", *["epoch"] * has_epochs]
 
 
-def _series(group: Sequence[Any], place: Callable[[Any, int, Any], float | None]) -> list[Series]:
+def _series(
+    group: Sequence[Any], place: Callable[[Any, int, Any], float | None], name_jobs: bool
+) -> list[Series]:
     """Return a line for each metric, named by what distinguishes it from the others: job, task or both."""
     jobs = len({metric.job for metric in group})
-    has_tasks = len(group) > jobs
+    has_jobs, has_tasks = name_jobs or jobs > 1, len(group) > jobs
     found = []
     for metric in group:
         placed = [(place(metric, number, point), point.value) for number, point in enumerate(metric.points)]
         points = [(x, y) for x, y in placed if x is not None]
-        found.append(Series(" ".join([metric.job] * (jobs > 1) + [metric.task] * has_tasks), points))
+        found.append(Series(" ".join([metric.job] * has_jobs + [metric.task] * has_tasks), points))
     return found
 
 
@@ -418,3 +431,4 @@ def _by_epoch(metrics: Sequence[Any]) -> Callable[[Any, int, Any], float | None]
 
 
 _X_OF = {"step": _by_step, "time": _by_time, "epoch": _by_epoch}
+X_AXES = tuple(_X_OF)

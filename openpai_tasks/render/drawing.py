@@ -6,10 +6,10 @@ Texts reach rich filtered and as ``Text``, which it takes literally: no markup, 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import IO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +18,7 @@ from openpai_tasks.render import charts
 from openpai_tasks.render.charts import Chart
 from openpai_tasks.render.views import GAP, Bar, Facts, Page, TextTable, View, has_colours
 from openpai_tasks.text.plain import one_line, plain, width
+from openpai_tasks.text.wrapping import wrap, wrap_line
 
 STATES = {
     "WAITING": "yellow",
@@ -68,42 +69,64 @@ def draw(view: View, columns: int, ages: bool = False) -> str:
         elif isinstance(part, Chart):
             target.print(_chart(part, columns, target), soft_wrap=True)
         else:  # the terminal wraps long words, so that an address can be copied
-            is_prose = isinstance(part, str) and _longest_word(part) <= columns
-            target.print(_text(part), soft_wrap=not is_prose)
+            target.print(_text(part, columns), soft_wrap=True)
     return "\n".join(line.rstrip() for line in out.getvalue().removesuffix("\n").split("\n"))
 
 
 def frame(view: View, columns: int, lines: int, ages: bool = False) -> list[str]:
-    """Return the lines of a live view, none wider or more than there is room for."""
-    out = io.StringIO()
-    target = console(out, columns, lines)
-    target.print(Group(_live(view, columns, ages, target)))
-    drawn = [line.rstrip() for line in out.getvalue().removesuffix("\n").split("\n")]
+    """Return the lines of a live view, none wider or more than there is room for.
+
+    Where there is little room, charts are lower, and parts at the end are left out.
+    """
+    if isinstance(view, (str, Bar)):
+        text = Text(one_line(str(view)), no_wrap=True, overflow="ellipsis")
+        return _drawn(_bar(view, columns) if isinstance(view, Bar) else text, columns, lines)
+    parts = list(_parts(view, ages))
+    blocks = [_live(part, columns, lines) for part in parts]
+    low = {at for at, part in enumerate(parts) if isinstance(part, Chart) and len(blocks[at]) > charts.HEIGHT}
+    if low and sum(map(len, blocks)) > lines:
+        kept, height = _fit_charts([len(block) for block in blocks], low, lines)
+        blocks = [_live(parts[at], columns, lines, height) if at in low else blocks[at] for at in range(kept)]
+        blocks += [["…"]] if kept < len(parts) else []
+    drawn = [line for block in blocks for line in block]
     return drawn if len(drawn) <= lines else [*drawn[: lines - 1], "…"]
 
 
-def _live(view: View, room: int, ages: bool, target: Console) -> RenderableType:
-    """Return what a live view draws; a text alone is cut to one line."""
-    if isinstance(view, str):
-        return Text(one_line(view), no_wrap=True, overflow="ellipsis")
-    if isinstance(view, Bar):
-        return _bar(view, room)
-    drawn: list[RenderableType] = []
-    for part in _parts(view, ages):
-        if isinstance(part, Chart):
-            drawn.append(_chart(part, room, target))
-        else:
-            drawn.append(fit_table(part, room) if isinstance(part, TextTable) else _text(part))
-    return Group(*drawn)
+def _fit_charts(sizes: Sequence[int], low: Set[int], lines: int) -> tuple[int, int]:
+    """Return how many of the parts fit, the first at least, and the height of the plots in them."""
+    fixed = [size - charts.HEIGHT * (at in low) for at, size in enumerate(sizes)]
+    for kept in range(len(sizes), 0, -1):
+        many = sum(at < kept for at in low)
+        room = lines - (kept < len(sizes)) - sum(fixed[:kept])
+        if many and (room >= many * charts.LEAST_HEIGHT or kept == 1):
+            return kept, min(charts.HEIGHT, max(charts.LEAST_HEIGHT, room // many))
+    return len(sizes), charts.LEAST_HEIGHT
 
 
-def _chart(view: Chart, room: int, target: Console) -> Text:
+def _live(
+    part: TextTable | Facts | Chart | Bar | str, columns: int, lines: int, height: int = charts.HEIGHT
+) -> list[str]:
+    """Return the lines of a part of a live view."""
+    if isinstance(part, Chart):
+        return _drawn(_chart(part, columns, console(io.StringIO(), columns, lines), height), columns, lines)
+    return _drawn(
+        fit_table(part, columns) if isinstance(part, TextTable) else _text(part, columns), columns, lines
+    )
+
+
+def _drawn(what: RenderableType, columns: int, lines: int) -> list[str]:
+    out = io.StringIO()
+    console(out, columns, lines).print(Group(what))  # alone, a text would be wrapped
+    return [line.rstrip() for line in out.getvalue().removesuffix("\n").split("\n")]
+
+
+def _chart(view: Chart, room: int, target: Console, height: int = charts.HEIGHT) -> Text:
     colours = FEW_COLOURS if target.color_system == "standard" else charts.COLOURS
     return Text("\n").join(
         Text.assemble(
             *((text, "" if number is None else colours[number % len(colours)]) for text, number in line)
         )
-        for line in charts.draw(view, room, has_colours())
+        for line in charts.draw(view, room, has_colours(), height)
     )
 
 
@@ -128,12 +151,15 @@ def _bar(view: Bar, room: int) -> Table:
 
 def fit_table(view: TextTable, room: int) -> RenderableType:
     """Return a table no wider than ``room``, or its rows as blocks of fields where columns cannot fit."""
+    view = view.cut_optional(room)
     widths = _widths(view, room)
     if widths is None:
         return _records(view) if view.rows else _cell(GAP.join(view.header), "bold")
     drawn = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), header_style="")
-    for name, wide in zip(view.header, widths, strict=True):
-        drawn.add_column(_cell(name, "bold"), width=wide, overflow="fold")
+    numeric = view.numeric
+    for at, (name, wide) in enumerate(zip(view.header, widths, strict=True)):
+        side: JustifyMethod = "right" if at in numeric else "left"
+        drawn.add_column(_cell(name, "bold"), width=wide, overflow="fold", justify=side)
     for row in view.rows:
         drawn.add_row(*_cells(view, row))
     return drawn
@@ -142,7 +168,8 @@ def fit_table(view: TextTable, room: int) -> RenderableType:
 def _widths(view: TextTable, room: int) -> list[int | None] | None:
     """Choose the width of each column; None stands for a share of what remains.
 
-    Headers are wrapped first, then cells between words, and long words are folded last.
+    Headers are wrapped first, then cells between words; long words are folded last, and only in columns
+    without prose.
     """
     columns = list(zip(view.header, *view.rows, strict=True))
     free = room - len(GAP) * (len(columns) - 1)
@@ -150,6 +177,7 @@ def _widths(view: TextTable, room: int) -> list[int | None] | None:
     if sum(natural) <= free:
         return list(natural)
     words = [max(map(_longest_word, column)) for column in columns]
+    is_prose = [any(" " in cell for cell in cells) for _, *cells in columns]
     lines = [
         max(_longest_word(name), *map(width, cells)) if cells else _longest_word(name)
         for name, *cells in columns
@@ -157,7 +185,10 @@ def _widths(view: TextTable, room: int) -> list[int | None] | None:
     for widths, least in ((lines, WHOLE_WORD), (words, WHOLE_WORD), (words, FOLDED_WORD)):
         most = SHORT_TEXT if widths is lines else FOLDED_WORD
         chosen = [wide if wide <= most else None for wide in widths]
-        needed = [min(words[at], least) if wide is None else wide for at, wide in enumerate(chosen)]
+        needed = [
+            wide if wide is not None else words[at] if is_prose[at] else min(words[at], least)
+            for at, wide in enumerate(chosen)
+        ]
         if sum(needed) <= free:
             return chosen if None in chosen else _widen(needed, lines, free)
     return None
@@ -207,11 +238,17 @@ def _parts(view: View, ages: bool) -> Iterator[TextTable | Facts | Chart | Bar |
         yield part.brief(ages) if isinstance(part, TextTable) else part
 
 
-def _text(part: TextTable | Facts | Chart | Bar | str) -> Text:
+def _text(part: TextTable | Facts | Chart | Bar | str, columns: int) -> Text:
+    """Return text and facts wrapped between words; a long table as it is."""
+    if isinstance(part, str):
+        return Text(wrap(plain(part), columns))
     if not isinstance(part, Facts):
         return Text(plain(str(part)))
     names = max((width(name) for name, _ in part.rows), default=0)
-    return Text("\n").join(
-        Text.assemble(_cell(name, "bold"), " " * (names - width(name)), GAP, _cell(value))
-        for name, value in part.rows
-    )
+    beside = names + len(GAP)
+    lines = []
+    for name, value in part.rows:
+        wrapped = wrap_line(one_line(value), max(columns - beside, WHOLE_WORD))
+        lines.append(Text.assemble(_cell(name, "bold"), " " * (beside - width(name)), _cell(next(wrapped))))
+        lines += [Text(" " * beside + line) for line in wrapped]
+    return Text("\n").join(lines)

@@ -52,7 +52,7 @@ def _rows(chart: Chart) -> int:
 def _chart(chart: Chart, top: int) -> Iterator[str]:
     yield _text(LEFT, top + 20, chart.title, 'font-weight="bold"')
     chart = thin(chart, WIDTH)
-    found = scales(chart.series)
+    found = scales(chart)
     if found is None:
         yield _text(LEFT, top + 20 + ROW, "no numbers to draw")
         return

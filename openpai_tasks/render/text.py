@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.render.views import Facts, Moment, Page, TextTable, View
-from openpai_tasks.text.durations import format_duration
+from openpai_tasks.render.views import Facts, Moment, Page, Prose, TextTable, View
+from openpai_tasks.text.durations import compact_duration, format_duration
 from openpai_tasks.text.plain import PlainBytes, escape_json, is_plain, one_line, plain
+from openpai_tasks.text.plurals import counted
 
 Columns = Sequence[str] | Callable[[Any], View]
 """The fields that a table shows, or a function that makes the whole view of a value."""
@@ -53,7 +54,8 @@ def rows(items: Any, columns: Sequence[str]) -> TextTable:
     found = cells(items, columns)
     usual = {at: {"-", _USUAL.get(name, "-")} for at, name in enumerate(columns) if at and found}
     omitted = frozenset(at for at, words in usual.items() if all(row[at] in words for row in found))
-    return TextTable([header(name).upper() for name in columns], found, states, omitted)
+    optional = columns.index("cause") if "cause" in columns else None
+    return TextTable([header(name).upper() for name in columns], found, states, omitted, optional)
 
 
 def cells(items: Any, columns: Sequence[str]) -> list[list[str]]:
@@ -116,9 +118,13 @@ def size(count: int) -> str:
 
 _AMOUNTS: dict[str, Callable[[Any], str]] = {
     "duration": duration,
+    "gpus_idle": duration,
     "size": size,
     "gpu_hours": "{:.2f}".format,
     "cpu_seconds": "{:.1f}".format,
+    "cpu_hours": "{:.2f}".format,
+    **dict.fromkeys(("gpu_used", "cpu_used", "failed"), "{:.0f} %".format),
+    "waited": duration,
 }
 
 JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "gpu_hours", "exit_code", "retries")
@@ -126,22 +132,118 @@ TASK = ("role", "index", "state", "ip", "ports", "exit_code", "peak_memory_mb", 
 EVENT = ("time", "count", "type", "reason", "message")
 
 
-def status(jobs: Any) -> Page:
-    """One or more jobs, each with the reason of its failure, its tasks and its events."""
-    parts: list[TextTable | str] = []
-    for job in listed(jobs):
-        parts.append(rows([job], JOB))
-        parts += ["\n".join(lines)] if (lines := end_lines(job)) else []
-        parts += [f"Python: {cell('python', job.python)}"] if job.python else []
-        parts += [rows(job.tasks, TASK)] if job.tasks else []
-        parts += [rows(job.events, EVENT)] if job.events else []
+def status(jobs: Any) -> View:
+    """A job with the reason of its failure, its tasks and its events; several jobs as a table."""
+    job, *others = listed(jobs)
+    if others:
+        return rows(jobs, JOB)
+    parts: list[TextTable | str] = [rows([job], JOB)]
+    parts += ["\n".join(lines)] if (lines := end_lines(job)) else []
+    parts += ["\n".join(lines)] if (lines := dependency_lines(job)) else []
+    parts += [f"Python: {cell('python', job.python)}"] if job.python else []
+    parts += [rows(job.tasks, TASK)] if job.tasks else []
+    parts += [rows(job.events, EVENT)] if job.events else []
     return Page(parts)
 
 
+def report_title(report: Any) -> str:
+    """Return whose jobs a usage report is about, and since when."""
+    whose = "all users" if report.user == "all" else report.user
+    return f"jobs of {one_line(whose)}, by {report.by}, since {when(report.since)}"
+
+
 def end_lines(job: Any) -> list[str]:
-    """Why a job failed, and the platform's exit code with its meaning."""
-    lines = [f"because: {cell('message', job.message)}"] if job.message and job.exit_status else []
+    """Why a job failed, until when it is kept, or that its GPUs are idle, and the platform's exit code."""
+    why = (job.cause or job.message) if job.exit_status else ""
+    lines = [f"because: {cell('cause', why)}"] if why else []
+    if job.kept_until:
+        lines.append(f"it has failed; its environment is kept until {when(job.kept_until)}")
+    lines += [f"its GPUs have been idle for {duration(job.gpus_idle)}"] if job.gpus_idle else []
     return lines + [f"the platform's exit code: {cell('end', job.platform_end)}"] * bool(job.platform_end)
+
+
+def dependency_lines(job: Any) -> list[str]:
+    """The jobs that a job comes after, and those that come after it, with their states."""
+    found = [("after", job.name_jobs(job.after, has_when=True)), ("before", job.name_jobs(job.dependents))]
+    return [f"{name}: {cell('name', others)}" for name, others in found if others]
+
+
+def plan(item: Any) -> Facts:
+    """What a submission will do, about ten lines."""
+    return Facts([(name.upper(), one_line(value)) for name, value in plan_rows(item)])
+
+
+def plan_rows(item: Any) -> list[tuple[str, str]]:
+    """Return what a submission will do: names and sentences, without what does not apply."""
+    roles, files = item.roles, item.files
+    several = len(roles) > 1
+    named = f"the first of {counted(item.jobs, 'job')} of sweep {item.sweep}" if item.sweep else ""
+    rows = [("job", f"{item.name} ({named})" if named else item.name)]
+    rows += [("command", f"{role.name}: " * several + _first_line(role.command)) for role in roles]
+    rows += [
+        ("image", ", ".join(dict.fromkeys(role.image for role in roles))),
+        ("resources", "; ".join(f"{role.name}: " * several + _resources(role) for role in roles)),
+        ("files", _planned_files(files) if files else ""),
+        ("to", f"cluster {item.cluster}, virtual cluster {item.virtual_cluster}"),
+        ("url", item.url),
+        ("folder", item.workspace),
+        ("adds", "; ".join(_injected(item))),
+        ("limits", ", ".join(_limits(item))),
+        ("tags", ", ".join(item.tags)),
+        ("after", ", ".join(f"{one.job} has {one.when}" for one in item.after)),
+        ("priority", item.priority),
+        ("notifies", "; ".join(item.hooks)),
+    ]
+    return [(name, text) for name, text in rows if text] + [("note", text) for text in item.warnings]
+
+
+def _first_line(command: str) -> str:
+    first, *rest = command.strip().splitlines() or [""]
+    return f"{first} … ({counted(len(rest), 'more line')})" if rest else first
+
+
+def _resources(role: Any) -> str:
+    amounts = [counted(role.cpu, "CPU"), f"{role.memory_mb} MB of memory"]
+    each = ", ".join([*amounts, counted(role.gpu, "GPU") if role.gpu else "no GPU"])
+    return f"{role.instances} tasks of {each}" if role.instances > 1 else each
+
+
+def _planned_files(files: Any) -> str:
+    total = f"{counted(files.count, 'file')}, {size(files.size)} (packed: {size(files.archive_size)})"
+    return (
+        f"{total}; the largest is {files.largest}, {size(files.largest_size)}"
+        if files.count > 1
+        else (f"{files.largest}, {size(files.size)} (packed: {size(files.archive_size)})")
+    )
+
+
+def _injected(item: Any) -> list[str]:
+    """What is added to the user's command and image."""
+    found = [
+        ("variables", item.variables),
+        ("secrets", item.secrets),
+        ("mounts", item.mounts),
+        ("packages by pip", item.packages),
+    ]
+    named = [f"{name} {', '.join(values)}" for name, values in found if values]
+    keeps = [f"a copy of {', '.join(item.outputs)} in the outputs"] if item.outputs else []
+    parts = [("ssh logins with your key", item.has_ssh), ("openpai_tasks.runtime", item.has_runtime)]
+    return [*named, *keeps, *(text for text, is_there in parts if is_there)]
+
+
+def _limits(item: Any) -> list[str]:
+    retries = (
+        [f"up to {counted(item.retries, 'retry').replace('retrys', 'retries')}"] if item.retries > 0 else []
+    )
+    found = retries + ([f"{duration(item.max_seconds)} for each task"] if item.max_seconds else [])
+    if item.requeues:
+        times = counted(item.requeues, "time")
+        found.append(f"then requeued up to {times} (TERM {compact_duration(item.grace)} before the limit)")
+    if item.idle_stop:
+        found.append(f"stopped when its GPUs are idle for {compact_duration(item.idle_stop)}")
+    if item.keep_failed:
+        found.append(f"a failed task is kept for {compact_duration(item.keep_failed)}, with its resources")
+    return found
 
 
 def verdicts(items: Any) -> str:
@@ -157,7 +259,7 @@ def verdicts(items: Any) -> str:
     return "\n".join(lines)
 
 
-def explanation(items: Any) -> str:
+def explanation(items: Any) -> Prose:
     """The reason for the state of one or more jobs, advice, related facts, and their last output."""
     parts = []
     for item in listed(items):
@@ -168,7 +270,7 @@ def explanation(items: Any) -> str:
         parts += [f"the last output of {one_line(item.log_of)}:\n{_quoted(item.log)}"] if item.log else []
         parts += [f"its output as the cluster kept it:\n{_quoted(item.kept_log)}"] if item.kept_log else []
         parts += [one_line(item.platform)] if item.platform else []
-    return "\n\n".join(parts)
+    return Prose("\n\n".join(parts))
 
 
 def _quoted(lines: Sequence[str]) -> str:

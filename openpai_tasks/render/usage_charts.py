@@ -28,10 +28,7 @@ def usage_charts(tasks: Sequence[Any]) -> list[Chart]:
 
 
 def _chart(tasks: Sequence[Any], title: str, values: Callable[[Any], Values], unit: float) -> Chart:
-    """Return means over the seconds since the first task began, in a unit.
-
-    Each line begins with 0, so that it is drawn above 0 and not above its lowest value.
-    """
+    """Return means over the seconds since the first task began, in a unit."""
     start = min((sample.time for task in tasks for sample in task.samples), default=0)
     points: dict[str, list[tuple[float, float]]] = {}
     for task in tasks:
@@ -40,6 +37,7 @@ def _chart(tasks: Sequence[Any], title: str, values: Callable[[Any], Values], un
             for name, level in values(sample):
                 if level is not None:
                     words = [task.label] * (len(tasks) > 1) + [name] * bool(name)
-                    line = points.setdefault(" ".join(words), [(begin, 0.0)])
-                    line.append((begin + sample.seconds, level.mean / unit))
-    return Chart(title, [Series(name, line) for name, line in points.items()], x="time")
+                    value = level.mean / unit
+                    line = points.setdefault(" ".join(words), [(begin, value)])
+                    line.append((begin + sample.seconds, value))
+    return Chart(title, [Series(name, line) for name, line in points.items()], x="time", from_zero=True)

@@ -14,3 +14,5 @@ from . import project_files as project_files
 from . import ssh as ssh
 from . import sweeps as sweeps
 from . import templates as templates
+from . import tensorboard as tensorboard
+from . import usage_report as usage_report

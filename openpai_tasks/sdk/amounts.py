@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_WORKERS = 64
+IDLE, NEVER = "2h", "never"
+"""How long a job that serves somebody may be idle, and the value for no limit."""
 
 SECRET_WORDS = re.compile(r"pass|secret|key|token|sas|pwd", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
@@ -50,6 +52,11 @@ def parse_int(text: str) -> int:
         return int(text)
     except ValueError:
         raise ValueError(f"needs a whole number, got {text!r}") from None
+
+
+def idle_seconds(text: str) -> int:
+    """Read the time after which an idle job ends; 0 if it never does."""
+    return 0 if text == NEVER else seconds(text)
 
 
 def at_least(least: int) -> Callable[[Any], int]:

@@ -104,6 +104,10 @@ def check_home() -> HealthCheck:
     """Check that other users cannot read the folder with the logins."""
     folder = home.home()
     if not folder.exists():
+        above = next(one for one in folder.parents if one.exists())
+        if not os.access(above, os.W_OK | os.X_OK):
+            why = f"{folder} cannot be created: {above} cannot be written"
+            return HealthCheck(FAIL, "home", why, f"ls -ld {shlex.quote(str(above))}")
         return HealthCheck(OK, "home", f"{folder}, which is created when it is needed")
     try:
         mode = stat.S_IMODE(folder.stat().st_mode)

@@ -7,7 +7,9 @@ and transports are switched off, and submodules are ignored.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from openpai_tasks.lazy_dataclass import dataclass
@@ -73,6 +75,29 @@ def is_tracked(folder: Path, *files: Path) -> bool:
         return False
 
 
+def read_files(folder: Path, commit: str, names: Sequence[str]) -> dict[str, bytes] | None:
+    """Return files of the folder as they are in a commit, if they are; None if git has no such commit."""
+    if not re.fullmatch("[0-9a-f]{40,64}", commit):
+        return None
+    names = [name for name in names if "\n" not in name]
+    asked = "".join(f"{commit}:./{name}\n" for name in names).encode("utf-8", "surrogateescape")
+    try:
+        _git(folder, SAFE_SETTINGS, "cat-file", "-e", f"{commit}^{{commit}}")
+        answer = _run(folder, SAFE_SETTINGS, "cat-file", "--batch", given=asked)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    found, at = {}, 0
+    for name in names:
+        end = answer.index(b"\n", at)
+        head, at = answer[at:end].split(b" "), end + 1
+        if head[-1].isdigit():  # "OBJECT TYPE SIZE", or "NAME missing"
+            size = int(head[-1])
+            if head[1] == b"blob":
+                found[name] = answer[at : at + size]
+            at += size + 1
+    return found
+
+
 def _no_filters(names: str) -> dict[str, str]:
     """Return settings that turn off the filters with these setting names."""
     found = {name.removeprefix("filter.").rpartition(".")[0] for name in names.split("\0") if name}
@@ -83,14 +108,19 @@ def _no_filters(names: str) -> dict[str, str]:
 
 
 def _git(folder: Path, settings: dict[str, str], *words: str, may_fail: bool = False) -> str:
+    return _run(folder, settings, *words, may_fail=may_fail).decode("utf-8", "surrogateescape")
+
+
+def _run(
+    folder: Path, settings: dict[str, str], *words: str, may_fail: bool = False, given: bytes = b""
+) -> bytes:
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    done = subprocess.run(
+    return subprocess.run(
         ["git", "--no-pager", *options, *words],
         cwd=folder,
         env={**hidden_environment(), **ENVIRONMENT},
-        stdin=subprocess.DEVNULL,
+        input=given,
         capture_output=True,
         timeout=SECONDS,
         check=not may_fail,
-    )
-    return done.stdout.decode("utf-8", "surrogateescape")
+    ).stdout

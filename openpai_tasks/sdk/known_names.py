@@ -21,7 +21,7 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.states import FAILED
 from openpai_tasks.settings.home import home, write_private
-from openpai_tasks.settings.registry import LOCAL, Cluster
+from openpai_tasks.settings.registry import ANY, LOCAL, Cluster
 from openpai_tasks.text.plain import one_line
 
 if TYPE_CHECKING:
@@ -32,7 +32,12 @@ MOST_EXITS = 2000
 MOST_PATHS = 2000
 MOST_STORAGES = 100
 
+TaskPlace = tuple[int, str, int, int]
+"""The attempt of a job, and the role, index and attempt of its task."""
+USUAL_TASK: TaskPlace = (0, "main", 0, 0)
+
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_TASK = re.compile(r"(\S+) ([0-9]{1,9}) (\S+) ([0-9]{1,9}) ([0-9]{1,9})")
 _PLAIN = re.compile(r"[\w.~@+:][\w.~@+:-]*")
 """Names from a server that are safe in a shell's command line; real names match."""
 
@@ -84,14 +89,35 @@ def _exit_key(job: JobInfo) -> str:
     return f"{job.key} {job.submitted}"
 
 
+def note_task(client: Backend, job: JobInfo) -> None:
+    """Note where the output of a distant job's first task is, if that is not the usual place."""
+    if client.polls_cheaply:
+        return
+    path = _file(client, "tasks")
+    known = [line for line in _read(path) if not line.startswith(f"{job.key} ")]
+    task = next(iter(job.tasks), None)
+    place = (job.attempt, task.role, task.index, task.attempt) if task else USUAL_TASK
+    if place != USUAL_TASK:
+        known.insert(0, " ".join(map(str, (job.key, *place))))
+    _write(path, known, MOST_JOBS)
+
+
+def likely_task(client: Backend, key: str) -> TaskPlace:
+    """Return where the output of a job's first task probably is: the noted place, or the usual one."""
+    for found in filter(None, map(_TASK.fullmatch, _read(_file(client, "tasks")))):
+        if found[1] == key:
+            return int(found[2]), found[3], int(found[4]), int(found[5])
+    return USUAL_TASK
+
+
 def note_clusters(clusters: Iterable[Cluster]) -> None:
     """Note all known clusters and their virtual clusters; forget the jobs of other clusters."""
     others = [cluster for cluster in clusters if not cluster.is_embedded]
     known = [LOCAL, *(cluster.alias for cluster in others)]
-    _write(folder() / "clusters", known)
+    _write(folder() / "clusters", [*known, *([ANY] if others else [])])
     parts = [name for cluster in others for name in cluster.virtual_clusters]
     _write(folder() / "virtual-clusters", _plain(["default", *parts]))
-    for kept in (folder() / "jobs", folder().parent / "exits"):
+    for kept in (folder() / "jobs", folder().parent / "exits", folder().parent / "tasks"):
         with contextlib.suppress(OSError):
             for path in kept.iterdir():
                 if path.name not in known:

@@ -24,6 +24,7 @@ from openpai_tasks.server.api import rates as limits
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.formats.profiles import PROFILES, UNION
 from openpai_tasks.server.api.rates import Rate
+from openpai_tasks.server.deliveries import Deliveries, job_link
 from openpai_tasks.server.engines.base import Engine, TaskExit
 from openpai_tasks.server.paddlecloud import records
 from openpai_tasks.server.resources import ResourceAmount
@@ -36,6 +37,7 @@ from openpai_tasks.server.ssh.plugin import listed_keys
 from openpai_tasks.server.state import state
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.removal import JobRemoval
+from openpai_tasks.server.state.schema import add_columns
 from openpai_tasks.server.state.state import STOP, State
 from openpai_tasks.server.state.usage_history import SCHEMA as HISTORY
 from openpai_tasks.server.state.usage_history import UsageHistory
@@ -89,6 +91,7 @@ class EmbeddedCluster:
         profile = PROFILES[options.profile]
         schema = state.SCHEMA + accounts.SCHEMA + records.SCHEMA + HISTORY
         self._database = Database(options.home / "cluster.db", schema)
+        add_columns(self._database, records.ADDED)
         jobs = home.make_private(options.home / "jobs")
         self._state = State(self._database, jobs, profile.joint)
         take_over(self._state, options.engine, options.give_up_jobs)
@@ -110,6 +113,7 @@ class EmbeddedCluster:
         removal = JobRemoval(self._state)
         self._housekeeper = Housekeeper(removal, parse_keep(options.keep, "--keep"), options.home)
         self._history = UsageHistory(self._database)
+        self._deliveries = Deliveries(self._state, lambda facts: job_link(options.home, facts))
         self.context = Context(
             profile=profile,
             rates=limits.merge_rates(profile.rates, options.rates),
@@ -132,9 +136,11 @@ class EmbeddedCluster:
         self._scheduler.start()
         self._housekeeper.start()
         self._history.start()
+        self._deliveries.start()
 
     def close(self) -> None:
         """Close everything in this process; tasks continue."""
+        self._deliveries.close()
         self._history.close()
         self._housekeeper.close()
         self._scheduler.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import errno
+import contextlib
 import logging
 import resource
 import sqlite3
@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from openpai_tasks import exits
 from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.files import shortages
 from openpai_tasks.loopback import service
 from openpai_tasks.net.addresses import LAST_PORT
 from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
@@ -27,12 +29,12 @@ from openpai_tasks.settings.keeping import EVERYTHING
 
 MOST_KILOBYTES = 16 * 1024  # parsing a document of this size takes a minute
 PAUSE = 60.0  # seconds
-NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     flags = _parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.raiseExceptions = False  # when the disk is full, messages are lost
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.addFilter(RepeatFilter())
@@ -54,9 +56,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         find_engine(options.engine).read_options(options.engine_options)  # before anything is written
         run(options, flags.port)
     except PaiError as err:
-        print(f"error: {err}", file=sys.stderr)
-        return err.exit_code
+        return _fail(str(err), err.exit_code)
+    except Exception as err:
+        if not (shortage := shortages.find_shortage(err)):
+            raise
+        return _fail(shortages.describe(shortage), exits.FAILED)
     return 0
+
+
+def _fail(why: str, code: int) -> int:
+    with contextlib.suppress(OSError):  # the disk with the log may be full
+        print(f"error: {why}", file=sys.stderr)
+    return code
 
 
 def run(options: ClusterOptions, port: int) -> None:
@@ -66,7 +77,9 @@ def run(options: ClusterOptions, port: int) -> None:
         sockets = service.bind(options.home, port)
         cluster = EmbeddedCluster(options)
     except (OSError, sqlite3.Error) as err:
-        raise ConfigError(f"cannot use the folder {options.home}: {err}") from err
+        lost = isinstance(err, sqlite3.DatabaseError) and not isinstance(err, sqlite3.OperationalError)
+        hint = "; to start without its jobs, move cluster.db away" if lost else ""
+        raise ConfigError(f"cannot use the folder {options.home}: {err}{hint}") from err
     try:
         private = service.bind_socket(options.home)  # for users of other machines who come by ssh
         cluster.start()
@@ -193,24 +206,22 @@ class RepeatFilter(logging.Filter):
         self._next: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        kind = _kind(record)
-        if not kind:
+        shortage = shortages.find_shortage(record.exc_info[1] if record.exc_info else None)
+        if shortage:
+            record.msg, record.args = _describe(record, shortage), ()
+            record.exc_info = record.exc_text = None
+        elif not record.name.startswith("uvicorn"):
             return True
+        kind = f"{record.name} {record.msg}" if not shortage else record.msg
         if self._clock() < self._next.get(kind, 0.0):
             return False
         self._next[kind] = self._clock() + PAUSE
-        if kind == "descriptors":
-            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            record.msg = f"too many open files (the limit is {limit}): new connections have to wait"
-            record.args, record.exc_info, record.exc_text = (), None, None
         return True
 
 
-def _kind(record: logging.LogRecord) -> str:
-    """Return the kind of a limited message; empty for all others."""
-    cause = record.exc_info[1] if record.exc_info else None
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in NO_DESCRIPTORS:
-            return "descriptors"
-        cause = cause.__cause__ or cause.__context__
-    return f"{record.name} {record.msg}" if record.name.startswith("uvicorn") else ""
+def _describe(record: logging.LogRecord, shortage: BaseException) -> str:
+    """Return the message about a shortage in one line."""
+    if isinstance(shortage, OSError) and shortage.errno in shortages.NO_DESCRIPTORS:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"too many open files (the limit is {limit}): new connections have to wait"
+    return f"{record.getMessage()}: {shortages.describe(shortage)}"

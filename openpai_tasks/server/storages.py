@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol import StorageMount
+from openpai_tasks.protocol import JobDocument, StorageMount
+from openpai_tasks.protocol.document import references
 from openpai_tasks.protocol.document.scripts import MOUNTS
+from openpai_tasks.protocol.legacy.conversion import CODE_LINK, EXPORT_CODE
 
 FOLDER = "folder"
+ROOT = r"""PAI_MOUNT_ROOT["')\]}\-, +]*"""
+"""The variable as a shell or Python puts it before a path."""
 
 
 @dataclass(frozen=True)
@@ -44,3 +49,17 @@ def user_mounts(
         if storage := storages.get(name):
             folder = storage.path.absolute() / ("" if storage.share else user)
             yield Mount(path, FOLDER, str(folder), not storage.share, name)
+
+
+def is_named(path: str, text: str) -> bool:
+    """Whether the text has the path without the root of the mounts, and not as a part of another path."""
+    if re.search(rf"{ROOT}\$", text):  # the commands add the root to a path in a variable
+        return False
+    found = re.finditer(rf"(?<![\w.~}}-]){re.escape(path)}(?![\w.-])", text)
+    return any(not re.search(f"{ROOT}$", text[max(0, one.start() - 40) : one.start()]) for one in found)
+
+
+def code_link(document: JobDocument, role: str) -> str:
+    """Return ``CODE_LINK`` if the role's commands look for its ``codeDir`` there, else nothing."""
+    has_code = EXPORT_CODE in references.commands(document.data, role)
+    return CODE_LINK if has_code and is_named(CODE_LINK, document.entrypoint(role)) else ""

@@ -36,6 +36,9 @@ PROGRAMS = frozenset(
 SERVER = frozenset({"CUDA_VISIBLE_DEVICES", "PYTHONHOME", "PYTHONPATH"})
 """Only for the server: its GPUs, and where Python finds it."""
 
+PROXIES = frozenset(name for name in PROGRAMS if name.lower().endswith("_proxy"))
+"""Only for the server, which posts to the hooks of jobs; without those that have a password."""
+
 CONDA_NAME = "CONDA_DEFAULT_ENV"  # of the environment in the server's CONDA_PREFIX
 
 CLEANED = "OPENPAI_SERVER_VARIABLES"  # set after the restart
@@ -65,7 +68,8 @@ def for_server(environment: Mapping[str, str], engine: str) -> dict[str, str]:
     own = {name: value for name, value in environment.items() if name in SERVER}
     has_program = engine in ENGINES and ENGINES[engine].program
     program = for_program(environment) if has_program else {}
-    return {**for_tasks(environment), **program, **own, CLEANED: "1"}
+    proxies = {name: environment[name] for name in PROXIES if "@" not in environment.get(name, "@")}
+    return {**for_tasks(environment), **program, **proxies, **own, CLEANED: "1"}
 
 
 def drop_others(arguments: Sequence[str]) -> None:

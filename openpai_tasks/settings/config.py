@@ -19,6 +19,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from openpai_tasks import hooks
 from openpai_tasks.errors import ConfigError, InvalidOption
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings import engines, trust
@@ -46,7 +47,7 @@ FLAG = "flag"
 
 FAR = "far"
 OUTSIDE = "outside"
-TIME, KEEP, ENGINE = "time", "keep", "engine"
+TIME, KEEP, ENGINE, HOOKS = "time", "keep", "engine", "hooks"
 FORMS: dict[str, Callable[[str, str], object]] = {
     TIME: durations.parse_seconds,
     KEEP: parse_keep,
@@ -82,6 +83,9 @@ class Settings:
     """All settings, typed; ``origins`` maps each name to its source."""
 
     cluster_alias: str = _setting("cluster-alias", "local", "the cluster that commands use")
+    any_clusters: tuple[str, ...] = _setting(
+        "any-clusters", (), "clusters that `-a any` may choose; all if there are none"
+    )
     image: str = _setting("image", engines.DEFAULT_IMAGE, "the docker image that jobs run in")
     workspace: str = _setting("workspace", "", "folder on the storage for the files of jobs")
     virtual_cluster: str = _setting("virtual-cluster", "", "the virtual cluster that jobs run in")
@@ -119,7 +123,7 @@ class Settings:
     local_enforce: str = _far(
         "local.enforce",
         engines.REFUSE_GPUS,
-        "which jobs larger than the machine the embedded cluster refuses: true is all, false is none",
+        "which jobs larger than the machine the embedded cluster refuses; true: all of them, false: none",
         among=" ".join(engines.ENFORCE),
     )
     local_engine: str = _far(
@@ -144,6 +148,9 @@ class Settings:
     )
     storage_mounts: tuple[str, ...] = _far(
         "storage.mounts", (), "where shares are mounted here: CLUSTER/STORAGE=FOLDER or ADDRESS=FOLDER"
+    )
+    notify: tuple[str, ...] = _far(
+        "notify", (), "hooks that are notified when jobs end, start or wait", form=HOOKS
     )
     engine_options: Mapping[str, str] = field(default_factory=dict)
     """Options of engines that are set, by the name of the setting."""
@@ -242,7 +249,7 @@ class Variable(NamedTuple):
     least: float | None
     among: tuple[str, ...]
     reach: str = ""
-    form: str = ""  # TIME, KEEP, ENGINE, or the module of an engine's option
+    form: str = ""  # TIME, KEEP, ENGINE, HOOKS, or the module of an engine's option
 
     @property
     def is_engine_option(self) -> bool:
@@ -251,6 +258,12 @@ class Variable(NamedTuple):
     @property
     def kind(self) -> type:
         return type(self.default)
+
+    def shown(self, value: Value, is_claim: bool = False) -> Value:
+        """Return a value without its secrets; as a claim, it has all that it would run."""
+        if self.form == HOOKS and isinstance(value, tuple):
+            return hooks.describe_all(value, has_commands=is_claim)
+        return value
 
     def read(self, value: Any, origin: str) -> Value:
         """Convert a value to this setting's type; errors name its origin."""
@@ -268,6 +281,8 @@ class Variable(NamedTuple):
             raise InvalidOption(field, str(err)) from None
 
     def _convert(self, value: Any, where: str) -> Value:
+        if self.form == HOOKS:
+            return tuple(one.dump() for one in hooks.parse_all(value))
         if self.among and isinstance(value, float):
             value = str(value)  # YAML reads 0.14 as a number
         if "true" in self.among and isinstance(switch := READERS[bool](value), bool):
@@ -391,7 +406,8 @@ def claims(layer: Layer, base: Path | None = None) -> list[Claim]:
         if variable.reach == OUTSIDE:
             found[variable.name] = trust.sources_claims(layer.origin, read, base or Path.cwd())
         elif variable.reach:
-            found[variable.name] = [trust.setting_claim(layer.origin, variable.name, read)]
+            shown = variable.shown(read, is_claim=True)
+            found[variable.name] = [trust.setting_claim(layer.origin, variable.name, read, shown)]
     return [claim for several in found.values() for claim in several]
 
 
@@ -402,7 +418,7 @@ def project_claims(folder: Path, base: Path) -> list[Claim]:
     for path in (folder / f"{name}.{suffix}" for name in PROGRAMS for suffix in ("yaml", "yml", "json")):
         values = section(read_defaults(path), str(path))
         found += claims(project_layer(Layer(str(path), values)), base)
-    return found + trust.used_clusters(folder)
+    return found + trust.used_clusters(folder) + trust.debug_claims(folder)
 
 
 def _typed_claims(path: Path, values: Mapping[str, Value]) -> list[Claim]:

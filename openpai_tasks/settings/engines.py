@@ -51,6 +51,7 @@ class EngineKind(NamedTuple):
     check: str = ""  # command that succeeds if it can be used
     options: tuple[EngineOption, ...] = ()
     is_on_login_nodes: bool = False  # jobs should not run as processes where its program is
+    runs_here: bool = False  # on the server's own machine
 
     def read_options(self, given: Mapping[str, str]) -> EngineOptions:
         """Return the values of all options; raise ConfigError for an unknown or an invalid one."""
@@ -76,12 +77,16 @@ def _kubernetes(name: str, about: str, form: str = "", default: str = "") -> Eng
 
 
 _KINDS = (
-    EngineKind("process", "as processes, without their image", f"{_SERVER}.process:ProcessEngine"),
     EngineKind(
-        "docker", "in containers of docker", f"{_SERVER}.containers:DockerEngine", "docker", "docker info"
+        "process", "as processes, without their image", f"{_SERVER}.process:ProcessEngine", runs_here=True
     ),
     EngineKind(
-        "podman", "in containers of podman", f"{_SERVER}.containers:PodmanEngine", "podman", "podman info"
+        *("docker", "in containers of docker", f"{_SERVER}.containers:DockerEngine", "docker", "docker info"),
+        runs_here=True,
+    ),
+    EngineKind(
+        *("podman", "in containers of podman", f"{_SERVER}.containers:PodmanEngine", "podman", "podman info"),
+        runs_here=True,
     ),
     EngineKind(
         "slurm",
@@ -101,6 +106,12 @@ _KINDS = (
                 "",
                 "options of sbatch for all jobs, such as --account=lab",
                 form=f"{_SERVER}.slurm.site",
+            ),
+            EngineOption(
+                "slurm-high-qos",
+                "",
+                "QOS of jobs with a high priority, as Slurm lets users only lower it",
+                form=f"{_SERVER}.slurm.site:Qos",
             ),
         ),
         is_on_login_nodes=True,
@@ -138,7 +149,8 @@ _KINDS = (
             _kubernetes(
                 "gang",
                 "what starts the tasks of a job together: own, or a scheduler of the cluster, kueue:QUEUE, "
-                "volcano or coscheduling[:SCHEDULER] (written by their documentation; not tested with them)",
+                "volcano or coscheduling[:SCHEDULER] (written from their documentation, not tested with "
+                "them)",
                 "GANG",
                 "own",
             ),
@@ -146,6 +158,11 @@ _KINDS = (
                 "storages",
                 "volumes of storages: data=pvc:CLAIM, data=nfs:SERVER:/PATH or data=host:/PATH",
                 "STORAGES",
+            ),
+            _kubernetes(
+                "priority-classes",
+                "priority classes of jobs with a priority, such as low=batch,high=urgent",
+                "PRIORITY_CLASSES",
             ),
         ),
     ),

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from openpai_tasks.settings.digests import sha256
 
 SOCKET_FOLDER = 72
 """The longest folder for Unix sockets: their paths have up to 104 bytes, and OpenSSH appends to names."""
+
+OWNER = ".owner"
+"""A link in a folder for sockets in /tmp to the folder that it stands for."""
+STALE_SECONDS = 3600.0
 
 
 def home() -> Path:
@@ -42,15 +47,61 @@ def socket_folder(folder: Path) -> Path:
     """Return a private folder for Unix sockets: this one, or one in /tmp if its path is too long."""
     if len(os.fsencode(folder)) <= SOCKET_FOLDER:
         return make_private(folder)
-    short = Path(os.sep, "tmp") / f"openpai-{os.geteuid()}-{sha256(os.fsencode(folder))[:16]}"
-    with contextlib.suppress(FileExistsError):
-        short.mkdir(mode=0o700)
-    status = os.lstat(short)
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise ConfigError(
-            f"{short} is not a private folder of yours: remove it, or set a shorter OPENPAI_HOME"
-        )
+    short = _short_folder(folder)
+    is_new = not short.exists()
+    for path in (short.parent, short):
+        try:
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+            status = os.lstat(path)
+        except OSError as err:
+            raise ConfigError(f"cannot create the folder {path}: {err.strerror}") from err
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            raise ConfigError(
+                f"{path} belongs to or is open to other users: set OPENPAI_HOME to a shorter path"
+            )
+    with contextlib.suppress(OSError):
+        (short / OWNER).symlink_to(home() if folder.is_relative_to(home()) else folder)
+    if is_new:
+        _remove_stale(short.parent)
     return short
+
+
+def _remove_stale(parent: Path) -> None:
+    """Remove folders for sockets whose owner was deleted, unless they are new or a process listens there."""
+    import shutil
+
+    for path in parent.iterdir():
+        with contextlib.suppress(OSError):
+            is_old = time.time() - path.stat().st_mtime > STALE_SECONDS
+            is_orphan = (path / OWNER).is_symlink() and not (path / OWNER).exists()
+            if is_old and is_orphan and not any(one.is_socket() and connects(one) for one in path.iterdir()):
+                shutil.rmtree(path)
+
+
+def remove_socket_folder(folder: Path) -> None:
+    """Remove the folder in /tmp that `socket_folder` made for this one, if there is one and it is empty."""
+    short = _short_folder(folder)
+    with contextlib.suppress(OSError):
+        if os.listdir(short) == [OWNER]:
+            (short / OWNER).unlink()
+            short.rmdir()
+
+
+def connects(path: Path) -> bool:
+    """Whether a process listens at a Unix socket."""
+    import socket
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream, contextlib.suppress(OSError):
+        stream.settimeout(1.0)
+        stream.connect(str(path))
+        return True
+    return False
+
+
+def _short_folder(folder: Path) -> Path:
+    """Return a folder in one of the user's, which stays: nobody else can take the path of a removed one."""
+    return Path(os.sep, "tmp", f"openpai-{os.geteuid()}", sha256(os.fsencode(folder))[:16])
 
 
 def write_private(path: Path, text: str, mode: int = 0o600, sync: bool = True) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import compat
-from openpai_tasks.files.regular import LARGEST, open_regular
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.files.regular import LARGEST, open_regular, read_limited
+from openpai_tasks.protocol import json_text
 from openpai_tasks.settings import ownership
 from openpai_tasks.settings.home import home
 
@@ -33,16 +36,63 @@ def invoke_files(config: Config) -> Config:
 
 def _read_files(folder: Path | None) -> tuple[Config, str]:
     """Read the system's, the user's and the project's files; return also why the latter is ignored."""
-    from invoke.config import Config
-
-    config = Config(lazy=True)
-    config.load_system()
-    config.load_user()
+    config = _config_class()(lazy=True)
+    config.load_system(merge=False)
+    config.load_user(merge=False)
     problem = settings_problem(folder) if folder else ""
     if folder and not problem:
         config.set_project_location(str(folder))
-        config.load_project()
+        config.load_project(merge=False)
     return config, problem
+
+
+@functools.cache
+def _config_class() -> type[Config]:
+    from invoke.config import Config
+
+    class LimitedConfig(Config):
+        """Invoke's configuration, whose files may be a stranger's."""
+
+        def _load_yaml(self, path: Any) -> dict[str, Any]:
+            return read_yaml(Path(path))
+
+        _load_yml = _load_yaml
+
+        def _load_json(self, path: Any) -> dict[str, Any]:
+            return read_json(Path(path))
+
+    return LimitedConfig
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a settings file; raise ConfigError if it is not valid."""
+
+    def load(text: str) -> Any:
+        from openpai_tasks.protocol.yaml import limited  # most users have no such file
+
+        return limited.load(text)
+
+    return _read_settings(path, load)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a settings file; raise ConfigError if it is not valid."""
+    return _read_settings(path, json_text.parse)
+
+
+def _read_settings(path: Path, load: Callable[[str], Any]) -> dict[str, Any]:
+    try:
+        data = load(read_limited(path))
+    except FileNotFoundError:
+        raise  # Invoke tries several names
+    except (ValueError, OSError) as err:
+        mark = getattr(err, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        reason = getattr(err, "problem", None) or getattr(err, "strerror", None) or err
+        raise ConfigError(f"cannot read {path}{line}: {str(reason).splitlines()[0]}") from err
+    if data is not None and not isinstance(data, dict):
+        raise ConfigError(f"{path} must be a mapping of settings (name: value)")
+    return data or {}
 
 
 def project_folder(start: Path) -> Path | None:

@@ -19,6 +19,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.files.regular import read_limited, reason
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import web_address
+from openpai_tasks.net.certificates import ClientCertificate
 from openpai_tasks.protocol.fields import mapping, rows
 from openpai_tasks.protocol.routes import PREFIX
 from openpai_tasks.settings import credentials, project, trust
@@ -30,6 +31,8 @@ from openpai_tasks.text.hints import command
 DEFAULT_KIND = "openpai"
 LOCAL = "local"
 """The alias of the embedded cluster, which is always known and never in the file."""
+ANY = "any"
+"""In place of an alias: whichever cluster can start a new job first."""
 
 INVALID_ALIAS = re.compile(r"\..*|.*[/\x00-\x1f\x7f].*", re.DOTALL)
 """Aliases are used as file names: they must not point to another folder or be hidden."""
@@ -42,6 +45,8 @@ def edit_hint() -> str:
 
 OPTIONS = "options"
 """The key of a record with the options that only the kind of the cluster knows."""
+CERTIFICATE, KEY = "usercert", "userkey"
+"""Options with the files of the certificate that the user presents to the server."""
 
 
 def is_embedded(alias: str) -> bool:
@@ -78,6 +83,14 @@ class Cluster:
         """The options that only its kind knows."""
         found = self.extra.get(OPTIONS)
         return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+    @property
+    def certificate(self) -> ClientCertificate | None:
+        """What the user presents to the server, over TLS only; a project cannot name it."""
+        path = self.options.get(CERTIFICATE) or self.options.get(KEY)
+        if not path or not self.is_own or not self.uri.startswith("https:"):
+            return None
+        return ClientCertificate(path, self.options.get(KEY) or path)
 
     @property
     def rest(self) -> str:

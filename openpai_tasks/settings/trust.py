@@ -156,20 +156,22 @@ def folders() -> list[str]:
     return sorted(_read())
 
 
-def setting_claim(file: str, name: str, value: Any) -> Claim:
-    """Return the claim of a setting that reaches further than a job."""
-    shown = (
-        ", ".join(value)
-        if isinstance(value, tuple)
-        else {True: "true", False: "false"}.get(value, str(value))
+def setting_claim(file: str, name: str, value: Any, shown: Any) -> Claim:
+    """Return the claim of a setting that reaches further than a job; ``shown`` is its value to show."""
+    text = (
+        ", ".join(shown)
+        if isinstance(shown, tuple)
+        else {True: "true", False: "false"}.get(shown, str(shown))
     )
-    return Claim(file, name, shown, repr(value))
+    return Claim(file, name, text, repr(value))
 
 
 def sources_claims(file: str, paths: Iterable[str], base: Path) -> list[Claim]:
     """Return a claim for each source outside of the project's folder, or in its .git or .openpai."""
     folder, found = os.path.realpath(project_of(file)), []
     for path in paths:
+        if "\0" in path:
+            raise ConfigError(f"{file}: a source cannot contain NUL: {path!r}")
         places = {os.path.realpath(os.path.normpath(base / path)), os.path.realpath(base / path)}
         if path.startswith("~") or any(not _is_plainly_inside(place, folder) for place in places):
             where = ", ".join(sorted(places))
@@ -224,6 +226,20 @@ def used_clusters(folder: Path, is_needed: bool = True) -> list[Claim]:
     if found and is_needed:
         raise ConfigError(f"{path} cannot be used: {found}")
     return cluster_claims(path)
+
+
+DEBUG_FILE = "debug_enable"
+"""A file in ``.openpai`` that turns on -d, as in the older clients."""
+
+
+def debug_claims(folder: Path) -> list[Claim]:
+    """Return the claim of a project's file that turns on -d, which prints the settings of Invoke and Fabric.
+
+    They may have passwords in them, so a project that is not trusted cannot have them printed.
+    """
+    path = folder / ".openpai" / DEBUG_FILE
+    is_there = os.path.isfile(path) and is_project_file(path)
+    return [Claim(str(path), "debug output", "-d", "")] if is_there else []
 
 
 def _cluster_claim(path: Path, record: dict[Any, Any]) -> Claim:

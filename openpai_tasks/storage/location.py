@@ -134,7 +134,7 @@ def _locate(text: str, book: Book) -> Location:
         known = kinds.describe_known((*(f"{name}://" for name in schemes), "paths of this machine"))
         raise ConfigError(f"{text!r}: unknown kind of storage {scheme}://{known}")
     store, path = kind.open_url(text)
-    clean, is_content = _clean(path, text)
+    clean, is_content = clean_path(path, text)
     return Location(store, clean, text[: len(text) - len(path)] + clean, text.endswith("/"), is_content)
 
 
@@ -181,13 +181,13 @@ def _on_cluster(text: str, book: Book) -> Location:
             raise PathError(f"{text!r} names no storage: is a variable empty?")
         return Location(ClusterStore(cluster, book.storages(cluster)), "/", f"{PAI}{cluster}/", True)
     place, store = book.opened(cluster, storage)
-    clean, is_content = _clean(_expand_user(path, place), text)
+    clean, is_content = clean_path(_expand_user(path, place), text)
     url = f"{PAI}{cluster}/{place.name}{clean}"
     is_folder = text.endswith("/") or clean == "/"
     return Location(store, clean, url, is_folder, is_content, is_home=clean == place.home)
 
 
-def _clean(path: str, text: str) -> tuple[str, bool]:
+def clean_path(path: str, text: str) -> tuple[str, bool]:
     """Remove empty names and ``.`` from the path; return whether it ended with ``.``, and refuse ``..``."""
     names = [name for name in path.split("/") if name]
     if ".." in names:

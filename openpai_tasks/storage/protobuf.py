@@ -10,6 +10,8 @@ Fields = dict[int, list["bytes | int"]]
 """The fields of a message; of a field that is not repeated, the last value counts."""
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+LONGEST_VARINT = 10  # bytes
+LARGEST_READ = 1 << 20  # bytes of a message from a stream; those of data nodes have some hundred
 ONE_BYTE = [bytes([number]) for number in range(128)]
 
 
@@ -126,10 +128,13 @@ def text(found: Fields, field: int) -> str:
 
 def read_message(read: Callable[[int], bytes]) -> bytes:
     """Read a delimited message; ``read`` returns exactly the requested number of bytes."""
-    head = b""
-    while not head or head[-1] > 127:
+    head = read(1)
+    while head[-1] > 127 and len(head) < LONGEST_VARINT:
         head += read(1)
-    return read(take_varint(head, 0)[0])
+    size, _ = take_varint(head, 0)
+    if size > LARGEST_READ:
+        raise InvalidMessage(f"a message of {size} bytes")
+    return read(size)
 
 
 def _fixed(data: bytes, at: int, kind: int) -> tuple[int, int]:

@@ -173,6 +173,14 @@ class ChecksBytes(ABC):
         """Like ``write``, but verified; return False, with no piece read, if that is not possible now."""
 
 
+class ReadsRanges(ABC):
+    """A store with a faster way to read a large part of a file."""
+
+    @abstractmethod
+    def read_range(self, path: str, offset: int, length: int) -> Iterator[bytes]:
+        """Yield the bytes in pieces, as ``read`` does."""
+
+
 class ReadsChanges(ABC):
     """A store that does not transfer bytes which an older copy has."""
 
@@ -244,6 +252,7 @@ class StorageSpec:
     read_only: bool = False
     cluster_uri: str = ""
     verify: bool | str = True
+    certificate: tuple[str, str] | None = None  # the files of the client's certificate and its key
     mounts: Mounts = ()
     renew: Callable[[], str] | None = field(default=None, repr=False)  # returns a new token
     is_own: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from typing import Any
 
 from invoke.context import Context
 
@@ -14,15 +15,18 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import connect, say, settings, settings_for, show
-from openpai_tasks.tasks.framework.prompts import confirm
+from openpai_tasks.tasks.framework.prompts import confirm, require_terminal
 from openpai_tasks.tasks.framework.task import typed_task as task
 from openpai_tasks.tasks.framework.task import with_flags
 from openpai_tasks.tasks.framework.terminal import exact
+from openpai_tasks.tasks.views.job_flags import describe_job, job_options, job_task
 from openpai_tasks.text.hints import command
 from openpai_tasks.text.plurals import counted
 
 LISTED = ("alias", "selected", "uri", "user", "product", "virtual_clusters")
 UPDATED = ("alias", "uri", "generation", "virtual_clusters", "storages", "problem")
+FITS = ("cluster", "fits", "waiting", "why")
+REPORTED = ("name", "jobs", "gpu_hours", "gpu_used", "cpu_hours", "cpu_used", "waited", "failed")
 RESOURCES = ("cluster", "virtual_cluster", "gpus", "vcores", "memory_mb", "unavailable", "problem")
 
 LOGIN_HELP = {
@@ -55,7 +59,7 @@ def list_(c: Context, output: str | None = None) -> None:
         "install": "install this version of openpai-tasks there, in ~/.openpai/venv",
         "check": "log in now to check the address and login; --no-check only saves them",
         "force": "replace another cluster with this alias",
-        "type": "kind of cluster: openpai, paddlecloud, ssh or slurm, or one that another package adds",
+        "type": "kind of cluster: openpai, paddlecloud, ssh, slurm, or a kind from another package",
         "option": "NAME=VALUE, for a kind that has options; repeat for more",
         "datacenter": "name of a PaddleCloud datacenter in its paths /pfs/NAME/... (default: the alias)",
     },
@@ -139,12 +143,15 @@ def update(
     sdk.clusters.check_updated(rows)
 
 
-@task(help={"editor": "editor to use (default: $VISUAL, $EDITOR or an installed one)"})
+@task(help={"editor": "editor to use (default: $VISUAL, $EDITOR, VS Code or another installed one)"})
 def edit(c: Context, editor: str | None = None) -> None:
     """Edit clusters.yaml; it is checked before it is saved."""
     given = settings(c, editor=editor)
+    registry = sdk.clusters.open_registry(given)
+    if editor is None:
+        require_terminal(f"cluster.edit needs a terminal, or --editor COMMAND; the file is {registry.path}")
     command = sdk.clusters.editor_command(given.editor)
-    draft = sdk.clusters.begin_edit(sdk.clusters.open_registry(given))
+    draft = sdk.clusters.begin_edit(registry)
     # The editor gets the terminal itself: through c.run it would not notice a resized window.
     code = subprocess.call([*command, str(draft.path)], env=user_settings.credentials.hidden_environment())
     say(f"changed {draft.registry.path}" if sdk.clusters.finish_edit(draft, code) else "nothing changed")
@@ -166,11 +173,57 @@ def select(c: Context, cluster_alias: str, is_global: bool = False) -> None:
         say(f"warning: {origin} overrides it here and selects {now.cluster_alias}")
 
 
-@task(positional=["cluster_alias"], help={"cluster-alias": "the cluster (default: all)"})
-def resources(c: Context, cluster_alias: str | None = None, output: str | None = None) -> None:
-    """Show used and usable GPUs, vCores and memory per virtual cluster."""
+@job_task(
+    *("gpu", "cpu", "memoryMB", "instances", "image", "virtual_cluster"),
+    positional=["cluster_alias"],
+    help={
+        "cluster-alias": "the cluster (default: all)",
+        "fits": "show instead which clusters could start a job now, described by the other flags",
+        "gpu-type": "with --fits: type of the GPUs, such as A100",
+    },
+)
+def resources(
+    c: Context,
+    cluster_alias: str | None = None,
+    *,
+    flags: dict[str, Any],
+    fits: bool = False,
+    gpu_type: str | None = None,
+    output: str | None = None,
+) -> None:
+    """Show used and usable resources per virtual cluster, or which clusters could start a job now."""
+    if fits:
+        wanted = describe_job(c, job_options(flags, command="true"), gpu_type=gpu_type or "")
+        show(c, sdk.jobs.list_fits(settings(c), cluster_alias, wanted, say), FITS, output)
+        return
+    if flags or gpu_type:
+        raise ConfigError("flags that describe a job need --fits")
     rows = sdk.clusters.list_resources(settings_for(c, cluster_alias), cluster_alias, say)
     show(c, rows, RESOURCES, output)
+
+
+@task(
+    positional=["cluster_alias"],
+    help={
+        "since": "from when on: a duration such as 30d, or a time such as 2026-01-31T12:00",
+        "by": "a line for each user, tag or sweep",
+        "user": "whose jobs; 'all' for everyone's (default: all for administrators, else yours)",
+    },
+)
+def report(
+    c: Context,
+    cluster_alias: str | None = None,
+    since: str = "30d",
+    by: str = "user",
+    user: str | None = None,
+    output: str | None = None,
+) -> None:
+    """Report GPU-hours and CPU-hours, how much of them was used, waiting time and failures."""
+    found = sdk.usage_report.report_usage(connect(c, cluster_alias), by, since, user)
+    say(render.report_title(found))
+    show(c, found.rows, REPORTED, output)
+    for note in found.notes:
+        say(f"note: {note}")
 
 
 @task(positional=["cluster_alias"])
@@ -202,7 +255,7 @@ def credentials(
         "port": "port to listen on; 0 for any (default: the one it had before)",
         "engine": "what runs jobs: auto, process, docker, podman, slurm or kubernetes (default: as before)",
         "option": "NAME=VALUE, an option of the engine, such as kubeconfig=FILE; repeat for more",
-        "fresh": "use your settings, not what it was started with before",
+        "fresh": "use your settings, not the options of its last start",
     },
 )
 def start(
@@ -255,8 +308,7 @@ def stop(c: Context, keep_jobs: bool = False, force: bool = False) -> None:
 @task(
     help={
         "keep": "finished jobs to keep: age, number and size, such as 30d,1000,1GB (default: local.keep)",
-        "orphans": "instead of jobs, remove what embedded clusters of this machine whose folder is gone have "
-        "left in Kubernetes",
+        "orphans": "instead: remove what deleted embedded clusters of this machine left on Kubernetes",
         "preview": "only show what would be removed",
     },
 )
@@ -312,7 +364,7 @@ def status(c: Context, cluster_alias: str | None = None, output: str | None = No
         "cluster-alias": "the cluster to show first (default: the selected one)",
         "port": "port to listen on (default: the one it had before)",
         "no-browser": "only print the link, which signs in once",
-        "stop": "end the portal of this folder; it also ends when nobody has used it for half an hour",
+        "stop": "stop the portal of this folder; it also stops after half an hour without use",
     },
 )
 def portal(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from openpai_tasks.settings.config import Settings, Variable
 
 COLUMNS = ("name", "value", "origin", "about")
-FOLDER_HELP = {"folder": "the project folder (default: those whose settings count here)"}
+FOLDER_HELP = {"folder": "the project folder (default: the folders whose settings apply here)"}
 
 
 @task(name="show", default=True)
@@ -118,7 +118,7 @@ def _row(loaded: Settings, variable: Variable) -> dict[str, Any]:
     value = loaded.value(variable)
     row = {
         "name": variable.name,
-        "value": value,
+        "value": variable.shown(value),
         "origin": loaded.origin(variable),
         "about": variable.about,
         "not_trusted": [f"{one.file} sets {one}" for one in loaded.withheld if one.setting == variable.name],
@@ -172,7 +172,7 @@ def init(
     yes: bool = False,
     output: str | None = None,
 ) -> None:
-    """Write the files of a new project: invoke.yaml, tasks.py and .paiignore."""
+    """Write the files of a new project: invoke.yaml, tasks.py, fabfile.py and .paiignore."""
     given = trusted_settings(c, image=image, cluster_alias=cluster_alias)
     known = [cluster.alias for cluster in sdk.clusters.list_clusters(given)]
     chosen = {"image": given.image} | ({"cluster-alias": cluster_alias} if cluster_alias else {})
@@ -184,6 +184,22 @@ def init(
     sdk.images.check_reference(chosen["image"], "--image")
     show(c, sdk.project_files.write_project(Path(folder), chosen), ("file", "result"), output)
     say(f'next: `{command("config.doctor")}`, then `{command("job.sub")} "python train.py" --sources .`')
+
+
+@task(
+    positional=["address"],
+    help={
+        "address": "an address to try, as for --notify (default: the hooks of the setting notify)",
+        "test": "send a trial message from this machine",
+    },
+)
+def notify(c: Context, address: str | None = None, test: bool = False, output: str | None = None) -> None:
+    """Show the hooks that are notified of jobs, or send them a trial message."""
+    hooks = sdk.jobs.read_hooks(address) or sdk.jobs.setting_hooks(trusted_settings(c))
+    if test:
+        sdk.jobs.send_trial(hooks, say)
+    else:
+        show(c, [{"hook": str(one)} for one in hooks], ("hook",), output)
 
 
 @task()

@@ -25,9 +25,11 @@ from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.task import terminable, with_flags
 from openpai_tasks.tasks.framework.task import typed_task as task
 from openpai_tasks.tasks.views.job_flags import (
+    BATCH_ONLY,
     COMMAND_HELP,
     COPY_HELP,
     FLAGS,
+    choose_cluster,
     job_options,
     job_request,
     job_settings,
@@ -39,8 +41,9 @@ if TYPE_CHECKING:
     from invoke.runners import Result
 
     from openpai_tasks.backends.base import Backend
-    from openpai_tasks.sdk.containers.endpoints import RunningJob
+    from openpai_tasks.sdk.containers.endpoints import Container, RunningJob
     from openpai_tasks.sdk.containers.interactive import ReadyContainer
+    from openpai_tasks.sdk.ssh.connection import Remote
     from openpai_tasks.settings.config import Settings
     from openpai_tasks.storage.copying.progress import Copied
 
@@ -55,57 +58,79 @@ CONTAINER_HELP = {
     "role": "task role of the container (default: the first that is running)",
     "index": "index of the task in its role",
 }
+ANY_CONTAINER_HELP = {
+    **CONTAINER_HELP,
+    "name": "the job's name, or user~name for another user's (default: your only running job with ssh)",
+}
 
 
-def _reach(c: Context, name: str, cluster_alias: str | None) -> tuple[Backend, Settings, RunningJob]:
-    """Return the cluster, the settings and the containers of a job."""
+def _reach(
+    c: Context, name: str | None, cluster_alias: str | None, task: str, *words: str
+) -> tuple[Backend, Settings, RunningJob]:
+    """Return the cluster, the settings and the containers of a job, by default of the only one with ssh."""
     client, given = connect(c, cluster_alias), settings(c)
+    name = name or sdk.containers.only_running(client, task, words)
     return client, given, sdk.containers.reach(client, name, given)
 
 
-@task(name="list")
-def list_(c: Context, name: str, cluster_alias: str | None = None, output: str | None = None) -> None:
-    """List a job's containers and their ssh addresses."""
-    _, _, found = _reach(c, name, cluster_alias)
-    show(c, list(found.containers), CONTAINERS, output)
+@task(name="list", positional=["name"], help={"name": "the job (default: all running jobs with ssh)"})
+def list_(
+    c: Context, name: str | None = None, cluster_alias: str | None = None, output: str | None = None
+) -> None:
+    """List the containers of a job, or of all running jobs, and their ssh addresses."""
+    if name is None:
+        found = sdk.containers.list_running(connect(c, cluster_alias), settings(c), say)
+        show(c, views.containers.container_rows(found), ("job", *CONTAINERS), output)
+        return
+    _, _, job = _reach(c, name, cluster_alias, "container.list")
+    show(c, list(job.containers), CONTAINERS, output)
 
 
-@task(help={**CONTAINER_HELP, "print-command": "print the equivalent ssh command instead"})
+@task(
+    positional=["name"],
+    help={**ANY_CONTAINER_HELP, "print-command": "print the equivalent ssh command instead"},
+)
 def ssh(
     c: Context,
-    name: str,
+    name: str | None = None,
     role: str | None = None,
     index: int | None = None,
     print_command: bool = False,
     cluster_alias: str | None = None,
 ) -> None:
     """Open a shell in a container; the exit code is the shell's."""
-    client, given, found = _reach(c, name, cluster_alias)
+    client, given, found = _reach(c, name, cluster_alias, "container.ssh")
     container = sdk.containers.first_running(found, role, index)
+    views.containers.announce_failure(client, found.job)
     if print_command:
         target = sdk.containers.ssh_target(client, found, container, given)
         terminal.exact(shlex.join(sdk.ssh.ssh_command(target)) + "\n")
         return
     with sdk.containers.open_when_ready(client, found, container, given, say) as remote:
-        if sys.stdin.isatty():
-            say(f"shell in {container.label} of {found.job.name}; `exit` leaves it")
-        views.containers.show_stay(found.job.name, sdk.containers.read_stay(remote))
-        with views.containers.explain_lost_connection(client, found, container):
-            code = sdk.containers.open_shell(remote, 0, *_writers(terminal.raw))
+        code = _open_shell(client, found, container, remote)
     views.containers.exit_with(code)
+
+
+def _open_shell(client: Backend, found: RunningJob, container: Container, remote: Remote) -> int:
+    """Open a shell on the connection, after saying how long it stays; return its exit code."""
+    if sys.stdin.isatty():
+        say(f"shell in {container.label} of {found.job.name}; `exit` leaves it")
+    views.containers.show_stay(found.job.name, sdk.containers.read_stay(remote))
+    with views.containers.explain_lost_connection(client, found, container):
+        return sdk.containers.open_shell(remote, 0, *_writers(terminal.raw))
 
 
 @task(
     positional=["name", "command"],
     help={
-        **CONTAINER_HELP,
+        **ANY_CONTAINER_HELP,
         "command": COMMAND_HELP,
         "all": "run in all containers (of the role) at once; each line begins with its container",
     },
 )
 def run(
     c: Context,
-    name: str,
+    name: str | None = None,
     command: str | None = None,
     role: str | None = None,
     index: int | None = None,
@@ -113,12 +138,13 @@ def run(
     cluster_alias: str | None = None,
 ) -> None:
     """Run a command in a container, or in all of them; the exit code is the command's."""
+    name, command = views.containers.split_command(name, command)
     wanted = command_text(command)
     if not wanted.strip():
         raise ConfigError(
-            f"no command given; for example `{hints.command('container.run', name)} -- nvidia-smi`"
+            f"no command given; for example `{hints.command('container.run', name or 'JOB')} -- nvidia-smi`"
         )
-    client, given, found = _reach(c, name, cluster_alias)
+    client, given, found = _reach(c, name, cluster_alias, "container.run", wanted)
     if all:
         chosen = views.containers.skip_ended(found, sdk.containers.choose(found, role, index))
         with sdk.containers.Fanout(client, found, chosen, given) as fanout, terminable():
@@ -139,8 +165,9 @@ def run(
 def _copy(
     c: Context,
     copy_files: Callable[..., Copied],
-    name: str,
-    paths: list[str],
+    task: str,
+    name: str | None,
+    paths: list[str] | None,
     role: str | None = None,
     index: int | None = None,
     checksum: bool = False,
@@ -149,7 +176,8 @@ def _copy(
     cluster_alias: str | None = None,
     output: str | None = None,
 ) -> None:
-    client, given, found = _reach(c, name, cluster_alias)
+    name, paths = views.containers.split_words(task, name, paths)
+    client, given, found = _reach(c, name, cluster_alias, task, *paths)
     container = sdk.containers.first_running(found, role, index)
     rules = sdk.files.copy_rules(workers, checksum, preview=preview)
     with sdk.containers.open_files(client, found, container, given) as store:
@@ -157,66 +185,82 @@ def _copy(
         views.transfers.run_copy(c, copy, output, preview)
 
 
-copy_flags = with_flags([*inspect.signature(_copy).parameters.values()][4:])
+copy_flags = with_flags([*inspect.signature(_copy).parameters.values()][5:])
 
 
 @task(
+    positional=["name", "paths"],
     help={
-        **CONTAINER_HELP,
+        **ANY_CONTAINER_HELP,
         **COPY_HELP,
         "paths": "sources in the container and, last, the target (default: this folder)",
     },
 )
 @copy_flags
-def get(c: Context, name: str, paths: list[str], *, flags: dict[str, Any]) -> None:
+def get(
+    c: Context, name: str | None = None, paths: list[str] | None = None, *, flags: dict[str, Any]
+) -> None:
     """Copy files and folders from a container; run it again to continue."""
-    _copy(c, sdk.containers.get, name, paths, **flags)
+    _copy(c, sdk.containers.get, "container.get", name, paths, **flags)
 
 
 @task(
+    positional=["name", "paths"],
     help={
-        **CONTAINER_HELP,
+        **ANY_CONTAINER_HELP,
         **COPY_HELP,
         "paths": "sources and, last, the target in the container (default: the login's home folder)",
     },
 )
 @copy_flags
-def put(c: Context, name: str, paths: list[str], *, flags: dict[str, Any]) -> None:
+def put(
+    c: Context, name: str | None = None, paths: list[str] | None = None, *, flags: dict[str, Any]
+) -> None:
     """Copy files and folders into a container; run it again to continue."""
-    _copy(c, sdk.containers.put, name, paths, **flags)
+    _copy(c, sdk.containers.put, "container.put", name, paths, **flags)
 
 
 @task(
+    positional=["name", "ports"],
     help={
-        **CONTAINER_HELP,
+        **ANY_CONTAINER_HELP,
         "ports": "ports of the container, as number or label; PORT:LOCAL for a different local port",
+        "reverse": "port in the container that leads back here: PORT, PORT:LOCAL or PORT:HOST:LOCAL; "
+        "repeat for more",
     },
 )
 def forward(
     c: Context,
-    name: str,
-    ports: list[str],
+    name: str | None = None,
+    ports: list[str] | None = None,
+    reverse: list[str] | None = None,
     role: str | None = None,
     index: int | None = None,
     cluster_alias: str | None = None,
 ) -> None:
-    """Forward ports of a container to this machine, until Ctrl-C or the end of the job."""
+    """Forward ports of a container to this machine, or back, until Ctrl-C or the end of the job."""
+    back = sdk.containers.parse_reverse_ports(reverse or ())
+    name, ports = views.containers.split_ports(name, ports, bool(back))
     typed = [sdk.containers.parse_port(text) for text in ports]
-    client, given, found = _reach(c, name, cluster_alias)
+    again = [*ports, *(word for text in reverse or () for word in ("-R", text))]
+    client, given, found = _reach(c, name, cluster_alias, "container.forward", *again)
     container = sdk.containers.first_running(found, role, index)
     wanted = sdk.containers.find_ports(client, found.job, container.role, container.index, typed)
-    with views.containers.forward(client, found, container, given, wanted) as forward:
+    with views.containers.forward(client, found, container, given, wanted, back) as forward:
         job = f"job {found.job.name}"
         target = f"{container.label} of {job}" if len(found.containers) > 1 else job
         for one in forward.start().ports:
             say(f"forwarding 127.0.0.1:{one.here} → {target}:{one.there}")
+        for way in back:
+            say(f"forwarding {target}:{way.there} → {way.host}:{way.here} as seen from here")
         why = forward.serve()
     say(f"{why}: forwarding has ended")
 
 
 @task(
+    positional=["name"],
     help={
-        **CONTAINER_HELP,
+        **ANY_CONTAINER_HELP,
         "role": "only this task role",
         "once": "show it once and exit",
         "every": "seconds between updates",
@@ -225,7 +269,7 @@ def forward(
 )
 def top(
     c: Context,
-    name: str,
+    name: str | None = None,
     role: str | None = None,
     index: int | None = None,
     once: bool = False,
@@ -236,12 +280,14 @@ def top(
 ) -> None:
     """Show the CPU, memory and GPU usage of a job's containers."""
     if history:
-        used = sdk.jobs.read_usage(connect(c, cluster_alias), name, role, index)
+        client = connect(c, cluster_alias)
+        name = name or sdk.containers.only_running(client, "container.top", ["--history"])
+        used = sdk.jobs.read_usage(client, name, role, index)
         views.containers.report_unrecorded(used)
         show(c, sdk.jobs.usage_rows(used), lambda _: views.containers.history_page(used), output)
         return
     pause = sdk.containers.check_interval(every)
-    client, given, found = _reach(c, name, cluster_alias)
+    client, given, found = _reach(c, name, cluster_alias, "container.top")
     screen = LiveView(sys.stdout)
     with (
         screen,
@@ -252,7 +298,7 @@ def top(
         if once or (output or given.output) != "table" or not screen.is_drawn:
             show(c, fanout.look(), views.containers.usage_table, output)
             return
-        while not sdk.jobs.find(client, name).final:
+        while not sdk.jobs.find(client, found.job.key).final:
             fanout.renew()
             screen.show(views.containers.usage_table(fanout.look()), "")
             time.sleep(pause)
@@ -301,12 +347,14 @@ def ssh_config(
 
 
 @job_task(
-    *(name for name in FLAGS if name not in ("retries", "max_time")),
+    *(name for name in FLAGS if name not in BATCH_ONLY),
     help={
         "timeout": "how long it runs, such as 30m, 8h or 1d; container.extend makes it longer",
-        "idle-after": "warn when its GPUs were idle for this long; 0 to never warn",
+        "idle": "end it after this time without a login and without CPU or GPU use, or never (default: 2h)",
+        "idle-after": "warn after its GPUs have been idle for this long; 0 never warns",
         "wait-limit": "how long to wait until it accepts logins",
         "shell": "open a shell when it is ready; --no-shell prints the ssh command instead",
+        "key-here": "copy its private key to the file JOB in this folder, as the older client did",
     },
 )
 def start(
@@ -314,23 +362,29 @@ def start(
     timeout: str = "1d",
     *,
     flags: dict[str, Any],
+    idle: str | None = None,
     idle_after: str = "30m",
     wait_limit: str = "30m",
     shell: bool = True,
+    key_here: bool = False,
     cluster_alias: str | None = None,
     output: str | None = None,
 ) -> None:
     """Start a container to work in, and open a shell in it."""
     options = job_options(flags, command=sdk.containers.MARK)
-    given = job_settings(c, options)
+    cluster_alias = choose_cluster(c, cluster_alias, options, ssh=True)
+    given = job_settings(c, options, cluster_alias)
     stay = sdk.amounts.read("timeout", sdk.amounts.seconds, timeout)
     limit = sdk.amounts.read("wait_limit", sdk.amounts.seconds, wait_limit)
-    idle = 0 if idle_after == "0" else sdk.amounts.read("idle_after", sdk.amounts.seconds, idle_after)
+    warn = 0 if idle_after == "0" else sdk.amounts.read("idle_after", sdk.amounts.seconds, idle_after)
+    most = sdk.amounts.read("idle", sdk.amounts.idle_seconds, idle or sdk.amounts.IDLE)
     sdk.containers.check_settings(given)
-    name = options.job_name or sdk.jobs.new_name("", sdk.containers.NAME)
+    name = sdk.jobs.new_name(options.job_name, sdk.containers.NAME)
+    if key_here:
+        sdk.ssh.check_new_file(Path(name))
     key = sdk.ssh.public_key(given)
     request = dataclasses.replace(job_request(options, given), name=name, ssh_key=key)
-    request = sdk.containers.keep_alive(request, stay, idle)
+    request = sdk.containers.keep_alive(request, stay, warn, most)
     client = connect(c, cluster_alias)
     submission = sdk.jobs.prepare(client, request, Path.cwd(), sdk.files.mounts(given))
     job = views.submitting.submit_or_preview(
@@ -339,13 +393,29 @@ def start(
     if job is None:
         return
     say(f"job {job.name} submitted to {client.cluster.alias}; waiting up to {limit} s for it (--wait-limit)")
+    views.containers.announce_end(stay, most)
     with views.containers.offer_stop_on_interrupt(client, job.name):
         ready = sdk.containers.wait_ready(client, job.name, settings(c), limit, say)
+    if key_here:
+        copy = sdk.ssh.copy_key(ready.target.key, Path(name))
+        ready = dataclasses.replace(ready, target=dataclasses.replace(ready.target, key=copy))
+        say(f"warning: {copy} is a private key: keep it out of git and of the sources of jobs")
     if shell:
-        ssh(c, ready.found.job.name, cluster_alias=cluster_alias)
+        _enter(c, client, ready)
     else:
         views.containers.show_stay(ready.found.job.name, ready.stay)
         show(c, _login(ready), lambda login: login["command"], output)
+
+
+def _enter(c: Context, client: Backend, ready: ReadyContainer) -> None:
+    """Open a shell in a new container; offer to stop the container afterwards."""
+    if not terminal.is_quiet():  # not wrapped, so that it can be copied
+        terminal.put_line(sys.stderr, f"ssh command: {_login(ready)['command']}")
+    with sdk.containers.open_when_ready(client, ready.found, ready.container, settings(c), say) as remote:
+        code = _open_shell(client, ready.found, ready.container, remote)
+        left = views.containers.read_stay_again(remote)
+    views.containers.leave(client, ready.found.job.name, left)
+    views.containers.exit_with(code)
 
 
 @task(help={"name": "the job", "timeout": "how long to keep it from now on, such as 30m, 2h or 1d"})
@@ -360,7 +430,7 @@ def extend(
 
 @task(
     positional=["names"],
-    help={"names": "jobs, or patterns (default: the only one that was started in this folder)"},
+    help={"names": "jobs, or patterns (default: the only container started in this folder)"},
 )
 def stop(
     c: Context, names: list[str] | None = None, cluster_alias: str | None = None, output: str | None = None

@@ -15,7 +15,15 @@ from openpai_tasks.tasks.framework.base import connect, say, settings, show
 from openpai_tasks.tasks.framework.task import flags_of, with_flags
 from openpai_tasks.tasks.framework.task import typed_task as task
 from openpai_tasks.tasks.job import RESUBMIT_HELP
-from openpai_tasks.tasks.views.job_flags import RUN, job_options, job_request, job_settings, job_task
+from openpai_tasks.tasks.views.job_flags import (
+    BATCH_ONLY,
+    RUN,
+    choose_cluster,
+    job_options,
+    job_request,
+    job_settings,
+    job_task,
+)
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
@@ -58,11 +66,12 @@ def run(
 ) -> None:
     """Run a notebook as a job, and fetch the executed notebook and a web page of it."""
     wanted, here = job_options(flags), Path.cwd()
-    given = job_settings(c, wanted)
     notebook = sdk.notebooks.read_notebook(file, here)
     values = sdk.notebooks.parse_parameters(parameter or ())
     options = sdk.notebooks.run_options(values, to or (), kernel or "", timeout_per_cell or "", allow_errors)
     views.notebooks.show_notes(sdk.notebooks.remarks(notebook, options))
+    cluster_alias = choose_cluster(c, cluster_alias, job_options(flags, command="true"), has_files=True)
+    given = job_settings(c, wanted, cluster_alias)
     request = job_request(wanted, given)
     client, mounted = connect(c, cluster_alias), sdk.files.mounts(given)
     submission = sdk.notebooks.plan_run(client, notebook, options, request, here, mounted)
@@ -161,7 +170,7 @@ def resubmit(
 
 
 @job_task(
-    *(name for name in RUN if name not in ("retries", "max_time")),
+    *(name for name in RUN if name not in BATCH_ONLY),
     positional=["file"],
     help={
         "file": "the notebook to open (default: Jupyter shows the job's folder)",
@@ -173,8 +182,8 @@ def resubmit(
         "direct": "use the node's own address instead of an ssh tunnel",
         "port": "local port of the tunnel (default: any free one)",
         "no-browser": "print the address, with its token, instead of opening a browser",
-        "reconnect": "open this job of an earlier call instead of submitting a new one",
-        "stop": "stop the job at the end without asking; without a terminal, jobs are left running otherwise",
+        "reconnect": "reconnect to this job instead of submitting a new one",
+        "stop": "stop the job at the end without asking; without this flag and a terminal, it keeps running",
         "job-name": "name of the job; each $ becomes random letters (default: made from the notebook's)",
         "python": "python in the image that runs Jupyter and installs packages",
     },
@@ -199,7 +208,10 @@ def serve(
 ) -> None:
     """Serve Jupyter from a job and open it in the browser; Ctrl-C pulls your changes."""
     wanted = job_options(flags)
-    given = job_settings(c, wanted)
+    if not reconnect:
+        described = job_options(flags, command="true")
+        cluster_alias = choose_cluster(c, cluster_alias, described, has_files=True, ssh=not direct)
+    given = job_settings(c, wanted, cluster_alias)
     here, mounted = Path.cwd(), sdk.files.mounts(given)
     limit, way = sdk.amounts.read("wait", sdk.amounts.seconds, wait), sdk.notebooks.LinkOptions(direct, port)
     chosen = views.serving.token_from_flags(token, token_file)
@@ -208,7 +220,7 @@ def serve(
         views.serving.check_reconnect_flags(file, {**flags, "idle": idle, "timeout": timeout})
         return _reconnect(c, connect(c, cluster_alias), reconnect, session)
     options = sdk.notebooks.serve_options(
-        chosen, sdk.notebooks.IDLE if idle is None else idle, timeout or "", direct
+        chosen, sdk.amounts.IDLE if idle is None else idle, timeout or "", direct
     )
     notebook = sdk.notebooks.read_notebook(file, here) if file else None
     request = job_request(wanted, given)

@@ -23,8 +23,8 @@ ALIAS_HELP = "the datacenter or cluster (default: the current one of ~/.paddle/c
 JOB_HELP = "the job's name"
 PFS_HELP = "a path such as /pfs/DATACENTER/home/USER/PATH"
 ALL_HELP = (
-    "also killed jobs whose folder is left, and those of pai as Foreign; the workers of all jobs;"
-    " every resource"
+    "also jobs that have ended, killed jobs whose folder is left, and those of pai as Foreign;"
+    " the workers of all jobs; every resource"
 )
 
 
@@ -61,13 +61,13 @@ def submit(
     client = paddlecloud.connect(given, cluster_alias, say)
     training = paddlecloud.plan_training(client, request)
     if is_preview:
-        body = training.body(client.datacenter)
-        views.paddle.show_preview(collected, training.package, client.cluster.uri, body)
+        body = training.body(client.datacenter, client.home)
+        views.paddle.show_preview(collected, training.package(client.home), client.cluster.uri, body)
         return
     terminal.put("Collecting package ... Done")
     places = paddlecloud.PfsPlaces(client, given, say)
     with views.transfers.copying() as meter:
-        views.paddle.report_failures(copied := places.upload(collected, training.package, meter))
+        views.paddle.report_failures(copied := places.upload(collected, training.package(client.home), meter))
     sdk.files.check_copied(copied)
     terminal.put("Uploading package ... Done")
     sdk.jobs.report_notices(client, client.submit_training(training))
@@ -102,7 +102,7 @@ def kill(
 
 @task(nicknames={"all": "a"}, help={"all": ALL_HELP})
 def jobs(c: Context, all: bool = False, cluster_alias: str | None = None, output: str | None = None) -> None:
-    """List your jobs, newest first."""
+    """List your jobs that have not ended, newest first; all with -a."""
     client = paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
     show(c, paddlecloud.list_jobs(client, all), views.paddle.short_table, output)
 
@@ -164,7 +164,7 @@ def logs(
         "paths": f"the sources and, last, the target: one side on this machine, the other {PFS_HELP}",
         "recursive": "ignored, for compatibility with `cp -r`: folders are always copied with their contents",
         "verbose": "also list files that are unchanged",
-        "chunksize": "size of the pieces that travel, in KiB",
+        "chunksize": "size of the chunks to transfer, in KiB",
         "workers": "number of files to copy at once",
     },
 )
@@ -181,7 +181,7 @@ def pfs_cp(
     """Copy files and folders to or from PFS; run it again to continue."""
     paddlecloud.check_pair(paths)
     chunk = paddlecloud.check_chunk_size(chunksize)
-    sources, target = _places(c, cluster_alias, chunk).locate_pair(paths)
+    sources, target = _places(c, cluster_alias, paths, chunk).locate_pair(paths)
     done = "Uploaded" if target.origin else "Downloaded"
     with views.transfers.copying(views.paddle.file_lines(done, sources[0].origin, verbose)) as meter:
         copied = sdk.files.copy(sources, target, sdk.files.copy_rules(workers), meter)
@@ -208,7 +208,7 @@ def pfs_ls(
 ) -> None:
     """List files and folders on PFS."""
     paddlecloud.check_pfs(paths)
-    found = paddlecloud.list_pfs(_places(c, cluster_alias).locate_all(paths), recursive)
+    found = paddlecloud.list_pfs(_places(c, cluster_alias, paths).locate_all(paths), recursive)
     show(c, found, views.paddle.names if names else views.paddle.pfs_listings, output)
 
 
@@ -224,7 +224,7 @@ def pfs_rm(
 ) -> None:
     """Remove files and folders on PFS."""
     paddlecloud.check_pfs(paths)
-    removals = _places(c, cluster_alias).plan_removals(paths, recursive)
+    removals = _places(c, cluster_alias, paths).plan_removals(paths, recursive)
     if not yes and sys.stdin.isatty():
         views.listings.confirm_removals(removals)
     elif not yes:
@@ -238,12 +238,12 @@ def pfs_rm(
 def pfs_mkdir(c: Context, paths: list[str], cluster_alias: str | None = None) -> None:
     """Create folders on PFS, with missing parents."""
     paddlecloud.check_pfs(paths)
-    places = _places(c, cluster_alias)
+    places = _places(c, cluster_alias, paths)
     for place in [places.locate(path) for path in paths]:
         paddlecloud.make_folder(place)
         terminal.put(f"mkdir {place.url}")
 
 
-def _places(c: Context, cluster_alias: str | None, chunk: int | None = None) -> PfsPlaces:
+def _places(c: Context, cluster_alias: str | None, paths: list[str], chunk: int | None = None) -> PfsPlaces:
     given = settings_for(c, cluster_alias)
-    return paddlecloud.PfsPlaces(paddlecloud.connect(given, cluster_alias, say), given, say, chunk)
+    return paddlecloud.PfsPlaces(paddlecloud.connect(given, cluster_alias, say, paths), given, say, chunk)

@@ -19,13 +19,15 @@ from invoke.program import Program
 
 from openpai_tasks import __version__, compat, exits
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.settings import ownership, project
+from openpai_tasks.settings import ownership, project, trust
+from openpai_tasks.settings.home import home
 from openpai_tasks.tasks import COLLECTIONS, Namespace, namespace
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.invoke_patches import apply_verbosity, patch_invoke
 from openpai_tasks.tasks.framework.parser import Parser
 from openpai_tasks.tasks.pai import help_pages
 from openpai_tasks.tasks.pai.flat_names import CLASSIC, SPACED
+from openpai_tasks.text.hints import command
 
 HELP, INVOKE = "help", "invoke"
 LOADERS = (
@@ -130,6 +132,19 @@ class PaiProgram(Program):
         flag = self.args["print-completion-script"]
         self.shell = flag.value
         flag.set_value("", cast=False)
+        if not self.args.debug.value and not self.args.complete.value:
+            self._find_debug_file()
+
+    def _find_debug_file(self) -> None:
+        """Turn on -d if there is a file debug_enable in ~/.openpai, or in that of a trusted project."""
+        own, found = home() / trust.DEBUG_FILE, trust.debug_claims(Path.cwd())
+        if own.is_file() or (found and not trust.untrusted(found)):
+            file = own if own.is_file() else found[0].file
+            terminal.say(f"debug output is on because of {file}; remove the file to turn it off")
+            self.args.debug.set_value(True, cast=False)
+        elif found:
+            hint = f"`{command('config.trust')}` trusts it"
+            terminal.say(f"{found[0].file} is ignored: the folder is not trusted; {hint}")
 
     def load_collection(self) -> None:
         """Load the project's tasks on top of ours; its invoke.yaml counts even without a tasks.py."""

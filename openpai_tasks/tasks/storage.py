@@ -226,7 +226,7 @@ def select(
     positional=["name", "options"],
     help={
         "name": "your name for the storage (default: its type)",
-        "options": "options as NAME=VALUE, the way the older clients took them",
+        "options": "options as NAME=VALUE, as in older clients",
         "type": "hdfs, local, nfs, samba, azurefile, azureblob or s3",  # the table of kinds loads later
         "address": "its address: HOST, //HOST/SHARE, name nodes separated by commas, or a URL",
         "path": "root folder; for s3 and Azure it begins with the bucket, container or share",
@@ -282,8 +282,8 @@ def _ask_storage(given: Settings) -> str:
 @task(
     help={
         "folder": f"folder to pack: {PATH_HELP}",
-        "target": "folder for the shards and their index; created if missing, must hold nothing else",
-        "format": "tar, tfrecord or sequencefile",
+        "target": "folder for the shards and their index; created if missing; it must contain nothing else",
+        "format": "tar, tfrecord, sequencefile, or har (a Hadoop archive)",
         "shard-size": "size of a shard, such as 64M or 1G",
         "name": "prefix of the shards' names (default: the folder's name)",
         "replace": "replace the packed files in the target, once the new ones are complete",
@@ -332,6 +332,26 @@ def unpack(
     rules = sdk.files.copy_rules(workers, checksum, preview=preview)
     packed, place = _locate(c, source, target)
     views.transfers.run_copy(c, partial(sdk.files.unpack, packed, place, rules), output, preview)
+
+
+@task(
+    help={
+        "source": "a folder of a storage: pai://CLUSTER/STORAGE/PATH, or another URL",
+        "folder": "an empty or a new folder of this machine",
+        "write": "let programs change files, too",
+        "background": "return once it is mounted, until `storage.unmount`",
+    },
+)
+def mount(c: Context, source: str, folder: str, write: bool = False, background: bool = False) -> None:
+    """Show a storage as a folder of this machine, read-only unless --write is given."""
+    start = sdk.files.mount_in_background if background else sdk.files.mount
+    start(sdk.files.locate(source, _storages(c)), folder, write, say)
+
+
+@task(aliases=("umount",), help={"folder": "where the storage is mounted"})
+def unmount(c: Context, folder: str) -> None:
+    """Unmount a folder that `storage.mount --background` mounted."""
+    sdk.files.unmount(folder)
 
 
 @task(help={"workspace": WORKSPACE_HELP})

@@ -108,7 +108,7 @@ def _error(where: str, done: RemoteResult) -> PaiError:
         tried = f"python3, {_PYTHONS.replace(' ', ', ')}"
         return ConfigError(f"{where}: no Python 3.10 or newer with the modules {_NEEDED}; tried {tried}")
     if done.code == NO_PIP:
-        python = one_line(done.out.split()[-1])
+        python = one_line(" ".join(done.out.split()[-1:]))
         hint = "`python3 -m pip install --upgrade pip` here gets it"
         return ConfigError(f"{where}: there is no pip, and none here for its Python {python}; {hint}")
     reason = last_error(done.err) or f"exit code {done.code}"

@@ -14,7 +14,6 @@ import socket
 import stat
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.ssh_address import SshAddress
 from openpai_tasks.settings.credentials import hidden_environment
-from openpai_tasks.settings.home import home, locked, socket_folder
+from openpai_tasks.settings.home import connects, home, locked, socket_folder
 from openpai_tasks.text.plain import last_line
 
 CONNECT_SECONDS = 20
@@ -204,15 +203,6 @@ class SharedConnection:
             raise Unreachable(f"ssh: {self.address.label} did not answer within {seconds:g} s") from err
         except OSError as err:
             raise _no_ssh(err) from err
-
-
-def connects(path: Path) -> bool:
-    """Whether a process listens at a Unix socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream, suppress(OSError):
-        stream.settimeout(1.0)
-        stream.connect(str(path))
-        return True
-    return False
 
 
 def login_error(address: SshAddress, text: str) -> PaiError:

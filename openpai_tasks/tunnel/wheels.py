@@ -18,6 +18,7 @@ from typing import Any
 from openpai_tasks import __version__
 from openpai_tasks.errors import ApiError, ConfigError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.text.plain import one_line
 
@@ -53,7 +54,7 @@ class Target:
     def read(cls, text: str) -> Target:
         """Read the last line that was printed there; what profiles print is in front of it."""
         try:
-            found: dict[str, Any] = json.loads(text.splitlines()[-1])
+            found: dict[str, Any] = parse(text.splitlines()[-1])
             words = (found["interpreter"], found["abi"], *found["platforms"])
             environment = {str(name): str(value) for name, value in found["environment"].items()}
         except (IndexError, KeyError, TypeError, ValueError, AttributeError) as err:

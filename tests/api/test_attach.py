@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import pytest
 
 from openpai_tasks import PaiExecutor
 from openpai_tasks.api.futures.call_results import ForeignResult
-from openpai_tasks.api.futures.executor_record import ExecutorRecord
+from openpai_tasks.api.futures.executor_record import ExecutorFacts, ExecutorRecord
 from openpai_tasks.errors import ConfigError, JobFailed, NotFound, PathError, Unreachable
+from openpai_tasks.sdk.jobs import polling
 from tests.api.test_executor import Gate, until
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -208,14 +210,19 @@ def test_a_result_without_the_seal_of_its_job_is_not_unpickled(cluster, tmp_path
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_killed_cluster_fails_the_calls_and_their_results_are_collected_later(shell, monkeypatch, tmp_path):
+def test_calls_survive_a_killed_cluster_but_not_a_stopped_one(shell, monkeypatch, tmp_path):
     gate = Gate(tmp_path / "open")
     monkeypatch.setenv("OPENPAI_HOME", str(shell.home))
+    monkeypatch.setattr(polling, "STOPPED_TRIES", 0)
+    status = shell.home / "local" / "server.json"
     with PaiExecutor(cpu=1, name="interrupted") as executor:
         future = executor.submit(gate(5))
         until(future.running)
-        server = json.loads((shell.home / "local" / "server.json").read_text())
-        os.kill(server["pid"], signal.SIGKILL)
+        killed = json.loads(status.read_text())
+        os.kill(killed["pid"], signal.SIGKILL)
+        until(lambda: status.exists() and json.loads(status.read_text()) != killed)
+        assert not future.done()
+        shell.ok("cluster.stop", "--keep-jobs")
         assert isinstance(future.exception(), Unreachable)
         assert "PaiExecutor.attach('interrupted') collects the result" in str(future.exception())
         with pytest.raises(RuntimeError, match="executor 'interrupted' has given up"):
@@ -223,3 +230,15 @@ def test_a_killed_cluster_fails_the_calls_and_their_results_are_collected_later(
     gate.open()
     with PaiExecutor.attach("interrupted") as later:  # starts the cluster again, where the job has continued
         assert later.futures[0].result() == 5
+
+
+def test_an_executor_that_finds_no_space_for_its_record_leaves_none():
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(ConfigError, match="cannot write"):
+            ExecutorRecord.create("full", ExecutorFacts("local", "", "", "", "", ""))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with pytest.raises(NotFound):
+        ExecutorRecord.load("full")

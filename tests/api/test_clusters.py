@@ -7,7 +7,9 @@ import pytest
 import yaml
 
 from openpai_tasks import Cluster, ClusterList, Job, OpenPAIClient, PaiExecutor, submit
+from openpai_tasks.backends.base import ClusterStorage
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError, ProtocolError, Unreachable
+from openpai_tasks.sdk.files.storages import _is_mounted
 from tests.api.test_jobs import DOCUMENT, V1, output_of
 from tests.sdk.pai_server import PASSWORD, USER, PaiServer
 
@@ -144,7 +146,7 @@ def test_representations_say_what_is_known_and_ask_nobody(login):
     secret = login["password"]
     clusters = ClusterList([{"cluster_alias": "<b>", **login, "pai_uri": f"http://ann:{secret}@x.example"}])
     job, cluster = Job("<i>", cluster="lab"), OpenPAIClient(**login)
-    assert repr(clusters) == "ClusterList(['local', '<b>'])"
+    assert repr(clusters) == "ClusterList(['<b>'])"
     assert "&lt;b&gt;" in clusters._repr_html_() and "http://x.example" in clusters._repr_html_()
     assert repr(job) == "Job('<i>', cluster='lab')" and "&lt;i&gt;" in job._repr_html_()
     assert repr(Job("new").one_liner("true")) == "Job('new', state='not submitted')"
@@ -195,6 +197,10 @@ def test_a_job_submits_another_with_its_environment(login, cluster, monkeypatch)
     """As a program in the job: address and token come from the environment, the user from the job."""
     lines = ["from openpai_tasks import OpenPAIClient", "client = OpenPAIClient.from_env()"]
     lines += ["print(client.submit('echo inner', cpu=1).wait().state)"]
+    lines += [
+        "_ = client.storage.upload('inner.py', 'of-a-job/')",
+        "print(client.storage.list('of-a-job')[0].name)",
+    ]
     Path("inner.py").write_text("\n".join(lines))
     token = cluster.ok("cluster.credentials", "-o", "json").json()["token"]
     monkeypatch.setenv("PATH", cluster.environment["PATH"])  # whose python3 has the package
@@ -205,7 +211,18 @@ def test_a_job_submits_another_with_its_environment(login, cluster, monkeypatch)
         env={"OPENPAI_URI": login["pai_uri"]},
         secret={"OPENPAI_TOKEN": token},
     )
-    assert output_of(job) == ["SUCCEEDED"]
+    out = output_of(job)
+    assert out == ["SUCCEEDED", "inner.py"], out[-3:]
+
+
+def test_a_server_cannot_name_any_folder_as_a_storage(project, monkeypatch):
+    """Only one that the job has mounted."""
+    (project / "mnt" / "home").mkdir(parents=True)
+    folders = {"home": project / "mnt/home", "..": project, "../..": project.parent, "other": project}
+    claims = [ClusterStorage(name, folder=str(folder)) for name, folder in folders.items()]
+    assert not any(_is_mounted(claim, "ann") for claim in claims)
+    monkeypatch.setenv("PAI_MOUNT_ROOT", str(project))
+    assert [claim.name for claim in claims if _is_mounted(claim, "ann")] == ["home"]
 
 
 def test_an_environment_without_a_cluster_is_an_error(project):

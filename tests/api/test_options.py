@@ -26,7 +26,6 @@ SCREEN = {
     "follow",
     "plain",
     "output",
-    "notify",
     "absolute",
     "fields",
     "summary",
@@ -71,6 +70,7 @@ def test_records_take_the_flags_of_structured_logs():
 
 def test_outputs_and_wait_take_the_flags_of_their_commands():
     assert parameters(Job.outputs) == {"to", "all"} <= flags(job.outputs)
+    assert parameters(Job.sources) == {"to"} <= flags(job.sources)
     assert parameters(Job.wait) == parameters(Job.wait_async) == {"timeout"} <= flags(job.wait)
 
 
@@ -89,6 +89,9 @@ def test_values_keep_their_types():
             "after": [Job("first"), "second"],
             "memoryMB": 512,
             "max_time": 90,
+            "requeue_on_timeout": 2,
+            "grace": "30s",
+            "idle_stop": "1h",
             "gpu": 0,
             "ssh": False,
             "image": None,
@@ -103,6 +106,9 @@ def test_values_keep_their_types():
         after=("first", "second"),
         memoryMB=512,
         max_time=90,
+        requeue_on_timeout=2,
+        grace=30,
+        idle_stop=3600,
         gpu=0,
     )
 

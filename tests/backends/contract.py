@@ -55,7 +55,8 @@ def embedded(profile: str, folder: Path) -> Iterator[Served]:
 
 
 def openpai(generation: str, **abilities: bool) -> Row:
-    able = Capabilities(separate_streams=True, ssh=True, retries=True, free_names=True, **abilities)
+    usual = ("separate_streams", "ssh", "retries", "free_names", "usage_report")
+    able = Capabilities(**dict.fromkeys(usual, True), requeues=generation != "0.14", **abilities)
     return Row("openpai", f"OpenPAI {generation}", able, partial(embedded, generation))
 
 
@@ -69,7 +70,9 @@ def embedded_paddlecloud(folder: Path) -> Iterator[Served]:
 
 ROWS = (
     openpai("0.14", v1_documents=True, job_keys=True, ownerless_jobs=True),
-    openpai("0.18", application_tokens=True),
-    openpai("1.8", tags=True, events=True, attempts=True, application_tokens=True, token_checks=True),
+    openpai("0.18", application_tokens=True, hooks=True),  # our server keeps hooks with any API
+    openpai(
+        "1.8", tags=True, events=True, attempts=True, application_tokens=True, token_checks=True, hooks=True
+    ),
     Row("paddlecloud", "PaddleCloud", Capabilities(), embedded_paddlecloud),
 )

@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
+from openpai_tasks import protocol
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Backend, Capabilities, ExitMeaning, require
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, Unsupported
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk.jobs.submission import check_job
+from openpai_tasks.sdk.usage_report import report_usage
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from tests.backends.contract import JOB, ROWS, Row, Served
@@ -322,6 +325,18 @@ USES: dict[str, Callable[[Backend, JobInfo], object]] = {
 }
 
 
+def test_policy_that_a_cluster_cannot_keep_is_refused_before_anything_is_sent(backend, row):
+    for policy, ability in ({"requeues": 2}, "requeues"), ({"idleStopSeconds": 60}, "idle_gpus"):
+        job = protocol.read(JOB.format(name="policy", command="echo 1")).value
+        document = protocol.dump({**job, "extras": {"jobPolicy": policy}})
+        if getattr(row.capabilities, ability):
+            [note] = check_job(backend, document)
+            assert note.endswith("it may run fewer times than --requeue-on-timeout says")
+        else:
+            with pytest.raises(Unsupported, match="leave out --"):
+                check_job(backend, document)
+
+
 def test_capability_works_or_is_refused_with_a_one_line_error(backend, row, running):
     for ability in (one.name for one in dataclasses.fields(Capabilities)):
         uses = [partial(require, backend, ability)]
@@ -336,6 +351,23 @@ def test_capability_works_or_is_refused_with_a_one_line_error(backend, row, runn
             where, _, advice = str(refused.value).partition(": ")
             assert where.startswith(f"cluster 'lab' ({row.product}) ") and advice and "\n" not in advice
             assert refused.value.exit_code == 120, ability
+
+
+def test_usage_is_reported_from_the_job_list_with_what_is_not_known(backend, row, done, running):
+    if not row.capabilities.usage_report:
+        with pytest.raises(Unsupported, match="does not report the GPUs and the end of past jobs"):
+            report_usage(backend)
+        return
+    report = report_usage(backend, since="1d", points=4)
+    [found] = report.rows
+    assert (found.name, found.cpu_hours, found.gpu_used) == (backend.user, None, None) and found.jobs >= 2
+    assert found.waited is not None and any("only the latest attempt" in note for note in report.notes)
+    assert (found.gpu_hours, len(report.gpu_series[backend.user])) == (0, 4)
+    [without] = report_usage(backend, by="sweep", user="all").rows
+    assert without.name == ""
+    if not row.capabilities.tags:
+        with pytest.raises(Unsupported, match="has no tags"):
+            report_usage(backend, by="tag")
 
 
 def is_used(ability: str, backend: Backend, job: JobInfo) -> None:

@@ -93,7 +93,7 @@ def test_diff_shows_only_the_differences(cluster, twin):
     assert cluster.ok("job.diff", "diff-a", "diff-a", "-o", "json").json()["same"] is True
 
 
-def test_generated_shell_is_folded_on_a_terminal_and_in_differences(cluster):
+def test_generated_shell_is_folded_in_differences_and_left_out_of_plans(cluster):
     (cluster.project / "folded.py").write_text("")
     flags = ("--sources", "folded.py", "--max-time", "1m")
     submit(cluster, "python3 folded.py 1", "-j", "fold-a", *flags)
@@ -106,9 +106,13 @@ def test_generated_shell_is_folded_on_a_terminal_and_in_differences(cluster):
     assert "pai_" in cluster.ok("job.diff", "fold-a", "fold-b", "-o", "json").out
     words = [sys.executable, "-m", "invoke", "job.sub", "echo hi", "--sources", "folded.py", "--preview"]
     where = {"cwd": cluster.project, **cluster.environment}
-    short, whole = (on_terminal([*words, *more], 120, **where)[1] for more in ((), ("-o", "yaml")))
-    assert "- '# openpai-tasks: sources'" in short and "pai_stop" not in short and "pai_stop" in whole
-    assert "pai_stop" in cluster.ok(*words[3:]).out
+    plan, whole = (on_terminal([*words, *more], 120, **where)[1] for more in ((), ("-o", "yaml")))
+    assert "folded.py, " in plan and "nothing was sent" in plan and "pai_stop" not in plan
+    assert "pai_stop" in whole and "pai_stop" in cluster.ok(*words[3:]).out
+    assert cluster.ok(*words[3:], "-o", "json").json()["taskRoles"]["main"]["commands"] == ["echo hi"]
+    assert re.search(r"^COMMAND +echo hi$", cluster.ok(*words[3:], "-o", "table").out, re.MULTILINE)
+    refused = cluster.inv(*words[3:], "-o", "csv")
+    assert refused.code == 120 and "a preview is a table, yaml or json, not csv" in refused.err
 
 
 # Outputs
@@ -148,6 +152,27 @@ def test_links_cannot_escape_the_output_or_the_target_folder(finished):
     assert ran.code == 123 and not (finished.project / "f").exists()
     ran = finished.inv("job.outputs", "away")
     assert ran.code == 123 and "link" in ran.err
+
+
+def test_sources_come_back_and_are_compared(cluster):
+    for name, text in (("first-code", "1"), ("second-code", "2")):
+        (cluster.project / "coded.txt").write_text(text)
+        cluster.ok("job.sub", "true", "--sources", "coded.txt", "-j", name)
+    ran = cluster.ok("job.sources", "second-code", "--to", "sent", "-o", "json")
+    assert ran.json() == [{"name": "coded.txt", "size": 1}]
+    assert (cluster.project / "sent/coded.txt").read_text() == "2"
+    refused = cluster.inv("job.sources", "first-code", "--to", "sent")
+    assert refused.code and refused.err.endswith(
+        "error: sent is not empty, and has other files: choose a new folder\n"
+    )
+    assert (
+        "+++ local:second-code/coded.txt" in cluster.ok("job.diff", "first-code", "second-code", "--code").out
+    )
+    same = cluster.ok("job.diff", "first-code", "first-code", "--code")
+    assert same.err == "local:first-code and local:first-code have the same sources\n"
+    cluster.ok("storage.remove", "pai://local/home/sources", "--recursive", "--yes")
+    gone = cluster.inv("job.sources", "first-code")
+    assert gone.code and "the sources of job 'first-code' are gone: pai://local/home/sources/" in gone.err
 
 
 def test_job_without_output_is_reported(finished):
@@ -206,7 +231,7 @@ def test_open_prints_the_page_and_opens_it(finished, twin):
 @pytest.mark.parametrize("name", FAILURES)
 def test_why_explains_a_failure(finished, name):
     output = finished.ok("job.why", name).out
-    assert output.startswith(f"{name} is FAILED: ")
+    assert output.startswith(f"{name} failed: ")
     for word in (*FAILURES[name][1], "what to do:", f"job.resubmit {name}"):
         assert word in output, (word, output)
     assert "\x1b" not in output and "\x07" not in output  # output cannot control the terminal
@@ -216,10 +241,8 @@ def test_why_explains_waiting_running_and_stopped_jobs(cluster):
     cpus = str(4 * (os.cpu_count() or 1))
     first = submit(cluster, "sleep 100", "-j", "greedy", "--cpu", cpus, "--memoryMB", "64")
     second = submit(cluster, "sleep 100", "-j", "patient", "--cpu", cpus, "--memoryMB", "64")
+    until(lambda: cluster.ok("job.why", first).out.startswith("greedy is RUNNING: it runs"))
     deadline = time.monotonic() + 60
-    while "runs" not in (running := cluster.ok("job.why", first).out) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert running.startswith("greedy is RUNNING: it runs")
     while "more than" not in (waiting := cluster.ok("job.why", second, "-o", "json").json())["why"]:
         assert time.monotonic() < deadline, waiting  # the scheduler has not looked at it yet
     assert waiting["state"] == "WAITING" and "more than the cluster has" in waiting["why"]

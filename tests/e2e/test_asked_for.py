@@ -2,7 +2,6 @@
 
 import logging
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from openpai_tasks.protocol.routes import OWN_FIELD
 from tests.api.conftest import use_home
 from tests.e2e.test_embedded_cluster import facts
 from tests.notices import MEMORY, NO_GPU
+from tests.processes import kill
 from tests.server.workshop import until
 
 
@@ -108,8 +108,9 @@ def test_memory_is_limited_where_the_system_allows_it(shell):
     ran = shell.inv("job.sub", too_much, "-j", "killed", "--memoryMB", "64", "--follow")
     assert ran.code == 137 and not warnings(ran)
     why = shell.ok("job.why", "killed").out
-    assert why.startswith("killed is FAILED: the task used more memory than it asked for") and "-1200" in why
-    assert "the task reached 64 MB of the 64 MB that it asked for" in why
+    cause = "a process was killed for memory: the task reached 64 MB of the 64 MB that it asked for"
+    assert why.startswith(f"killed failed: {cause}\n") and "-1200" in why
+    assert cause in ran.err and shell.ok("job.list", "-o", "json").json()[0]["cause"] == cause
     limited = shell.ok("job.sub", "cat /proc/self/cgroup", "--memoryMB", "64", "--follow")
     assert "openpai-" in limited.out
     shell.ok("job.sub", f"{too_much} || true", "--memoryMB", "64", "--follow")  # only that process is killed
@@ -128,7 +129,7 @@ def test_cgroup_of_a_task_goes_with_it_also_if_server_and_runner_are_killed(shel
     [group] = groups(log.read_text())
     assert group.is_dir()
     for pid in (facts(shell)["pid"], int((folder / "started").read_text().split()[0])):
-        os.kill(pid, signal.SIGKILL)
+        kill(pid)
     assert "lost its runner" in shell.inv("job.wait", "long").err
     assert not group.exists()
 

@@ -33,7 +33,6 @@ REFUSED = {
     120: [
         *(([*line.split(), "-a", "prod"], "'prod'", "local") for line in ALIAS_TAKERS),
         *(([f"cluster.{name}", "prod"], "'prod'") for name in ("select", "delete", "info", "credentials")),
-        (["job.validate", "nope.yaml"], "'nope.yaml'"),
         (["job.sub", "true", "--gpu", "two"], "--gpu", "'two'"),
         (["job.sub", "true", "--cpu", "two"], "--cpu", "'two'"),
         (["job.sub", "true", "--memoryMB", "two"], "--memoryMB", "'two'"),
@@ -60,6 +59,7 @@ REFUSED = {
     ],
     122: [([f"job.{name}", "no-such-job"], "'no-such-job'") for name in BY_NAME],
     123: [
+        (["job.validate", "nope.yaml"], "'nope.yaml'"),
         (["job.submit", "nope.yaml"], "'nope.yaml'"),
         (["job.sub", "true", "--sources", "nope.py"], "'nope.py'"),
         (["job.sub", "true", "--sources", ""], "source"),
@@ -205,3 +205,10 @@ def test_too_deeply_nested_document_gives_no_traceback(cluster, kind):
 def test_home_that_is_not_a_folder_gives_no_traceback(cluster):
     ran = cluster.inv("job.list", OPENPAI_HOME="/dev/null")
     assert ran.code in OURS and "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("words", [["job.sub", "cat b\udcff"], ["job.sub", "true", "--env", "A=\udcff"]])
+def test_bytes_that_are_not_text_are_refused_as_a_document_cannot_have_them(cluster, words):
+    ran = cluster.pai(*words, "--job-name", "not-text")
+    assert (ran.code, ran.out) == (120, "") and ran.err.endswith("must be UTF-8 text\n"), ran
+    assert cluster.pai("job.status", "not-text").code == 122

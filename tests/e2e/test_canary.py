@@ -35,8 +35,10 @@ SECRET = "canary-job-secret-77c1"
 STORAGE = "canary-storage-key-1d2e"
 VARIABLE = "canary-variable-b804"
 LOGIN = "canary-login-5e0d"
+HOOK = "canary-hook-0a1b"
 
 GIVEN = {"T": SECRET, "AWS_SECRET_ACCESS_KEY": VARIABLE, "OPENPAI_STORAGE_PASSWORD": LOGIN}
+GIVEN |= {"HOOK": f"http://127.0.0.1:9/{HOOK}"}  # nothing listens there
 """The variables of the user who runs the commands."""
 
 RUNS = {
@@ -46,7 +48,8 @@ RUNS = {
     "cluster.info": ["lab"],
     "cluster.list": [""],
     "cluster.portal": ["--no-browser", "--stop"],
-    "cluster.resources": [""],
+    "cluster.resources": ["--fits --gpu 1", ""],
+    "cluster.report": ["--by sweep", "lab"],
     "cluster.select": ["lab"],
     "cluster.start": [""],
     "cluster.clean": ["--preview"],
@@ -57,6 +60,7 @@ RUNS = {
     "config.completion": ["bash"],
     "config.doctor": ["", "-v"],
     "config.init": ["{project}/new"],
+    "config.notify": ["env:HOOK --test", "env:HOOK", ""],
     "config.set": ["cpu=1"],
     "config.show": [""],
     "config.trust": [""],
@@ -66,11 +70,11 @@ RUNS = {
     "container.check": ["no-such-image:1"],
     "container.dockerfile": ["--file -"],
     "container.extend": ["secretive --timeout 1h"],
-    "container.forward": ["nothing 80"],
+    "container.forward": ["nothing 80 -R 9000", "-R 0"],
     "container.get": ["nothing a b"],
     "container.images": [""],
     "container.key": ["nothing"],
-    "container.list": ["secretive"],
+    "container.list": ["secretive", ""],
     "container.push": ["no-such-image:1"],
     "container.put": ["nothing a b"],
     "container.run": ["nothing true"],
@@ -83,21 +87,26 @@ RUNS = {
     "job.connect": ["secretive"],
     "job.compare": ["secretive wrong"],
     "job.diff": ["secretive wrong"],
-    "job.list": [""],
+    "job.list": ["", "--idle"],
     "job.logs": ["secretive", "secretive --structured"],
     "job.metrics": ["secretive"],
+    "job.move": ["secretive --first"],
     "job.new": ["no-such-template {project}/new.yaml"],
     "job.open": ["secretive --no-browser"],
     "job.outputs": ["secretive"],
-    "job.resubmit": ["secretive --preview", "secretive --job-name secretive-2"],
+    "job.sources": ["secretive"],
+    "job.tensorboard": ["secretive --no-browser"],
+    "job.resubmit": ["secretive --preview", "secretive --job-name secretive-2 --max-time 9m"],
     "job.results": ["secretive"],
     "job.schema": [""],
     "job.status": ["secretive", "wrong"],
     "job.stop": ["secretive"],
     "job.sub": [
-        "true --secret T --preview",
+        "true --secret T --keep-failed 1h --preview",
         "true --secret T --gpu 9999 --preview --job-name bad/name",
         "true --secret T --sources {project}/missing",
+        "true --notify env:HOOK --preview -a local",
+        "true --notify env:HOOK",  # refused, as ann does not own the server
     ],
     "job.submit": ["{project}/document.yaml --preview", "{project}/password"],
     "job.templates": [""],
@@ -141,11 +150,13 @@ RUNS = {
     "storage.list": [""],
     "storage.listdir": ["pai://local/home", "pai://lab/share"],
     "storage.makedir": ["pai://local/home/made"],
+    "storage.mount": ["pai://lab/share {project}/few"],  # which is not empty
     "storage.pack": ["{project}/few pai://local/home/packed"],
     "storage.remove": ["pai://local/home/made --recursive --yes"],
     "storage.select": ["home -a local"],
     "storage.sync": ["pai://local/home/made {project}/synced"],
     "storage.tree": ["pai://local/home"],
+    "storage.unmount": ["{project}/few"],
     "storage.unpack": ["pai://local/home/packed {project}/unpacked"],
     "storage.usage": ["-a local"],
 }
@@ -173,7 +184,7 @@ class World:
 
     @property
     def canaries(self) -> tuple[str, ...]:
-        return (PASSWORD, SECRET, STORAGE, VARIABLE, LOGIN, self.token)
+        return (PASSWORD, SECRET, STORAGE, VARIABLE, LOGIN, HOOK, self.token)
 
     @property
     def links(self) -> set[str]:
@@ -261,7 +272,8 @@ def _use_everything(world: World) -> None:
         line = ("job.sub", command, "--secret", "T", "--job-name", name, "--cpu", "1", "--follow")
         ran = world.run("job.sub", *line)
         assert ran.code == (0 if name == "secretive" else 1), ran
-    assert world.run("job.sub", "job.sub", "true", "-j", "shown", "-a", "local", "--follow").code == 0
+    shown = ("job.sub", "true", "-j", "shown", "-a", "local", "--follow", "--notify", "env:HOOK")
+    assert world.run("job.sub", *shown).code == 0
     for words in (["cluster.portal"], ["job.open", "shown", "-a", "local"], ["job.open", "secretive"]):
         _open_browser(world, *words)
     for name, lines in RUNS.items():
@@ -302,12 +314,14 @@ class _watched_processes:
             looks = {pid: looks.get(pid, -1) + 1 for pid in filter(str.isdigit, os.listdir("/proc"))}
             for pid in (pid for pid, number in looks.items() if number < SETTLED or number % SETTLED == 0):
                 with suppress(OSError):  # it has ended
-                    line = _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace")
+                    words = _read(f"/proc/{pid}/cmdline")
+                    line = words.replace(b"\0", b" ").decode("utf-8", "replace")
                     is_new = line not in self._world.processes
                     self._world.processes.add(line)
                     if is_new and any(home in (held := _read(f"/proc/{pid}/environ")) for home in ours):
                         self._world.variables.update(held.split(b"\0"))
-                    if "openpai_tasks.server" in line or "runner.py" in line:
+                    is_server = "openpai_tasks.server" in line or "runner.py" in line
+                    if is_server and any(home in words for home in ours):  # not that of another test
                         # The last sample counts: a server restarts itself without forbidden variables.
                         self._world.environments[pid] = _read(f"/proc/{pid}/environ")
 
@@ -395,6 +409,7 @@ def test_server_keeps_only_the_secrets_it_needs(world: World) -> None:
             "cluster.db"
         }
     assert _tables_with(world.server.home / "local" / "cluster.db", SECRET) == {"jobs.source"}
+    assert _tables_with(world.user.home / "local" / "cluster.db", HOOK) == {"hooks.hook"}
     assert _tables_with(world.server.home / "local" / "cluster.db", world.token) == {"account_tokens.token"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import select
 import shlex
 import signal
@@ -157,7 +158,7 @@ def test_two_commands_at_once_are_refused(inside):
     ran = inside.inv("container.run", "train", "echo one", "--", "echo", "two")
     assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1)
     assert "'echo one', and 'echo two' after --" in ran.err
-    assert inside.ok("container.run", "--", "train", "echo", "a  b").out == "a  b\n"
+    assert inside.ok("container.run", "train", "--", "echo", "a  b").out == "a  b\n"
 
 
 def test_script_on_stdin_runs_in_the_shell(inside):
@@ -198,19 +199,27 @@ def test_files_and_folders_are_copied_both_ways(inside, tmp_path):
         assert ran.code and ran.err.startswith("error: ") and ran.err.count("\n") == 1
 
 
-def test_a_port_is_forwarded_until_ctrl_c(inside):
-    there, here = free_port(), free_port()
+def test_ports_are_forwarded_both_ways_until_ctrl_c(inside):
+    there, here, back = free_port(), free_port(), free_port()
     (inside.project / "page").write_text("hello")
     inside.ok("container.put", "train", "page")
     web = inside.start(
         "inv", "container.run", "train", f"exec python3 -m http.server {there} --bind 127.0.0.1"
     )
-    forward = inside.start("inv", "container.forward", "train", f"{there}:{here}")
+    reverse = ("-R", f"{back}:localhost:{here}")
+    forward = inside.start("inv", "container.forward", "train", f"{there}:{here}", *reverse)
     try:
         assert f"127.0.0.1:{here}" in forward.stderr.readline()
+        line = f"forwarding main-0 of job train:{back} → localhost:{here} as seen from here\n"
+        assert forward.stderr.readline() == line
         assert until(lambda: page(here)) == b"hello"
+        assert page(back) == b"hello"  # the loopback of the container is that of this machine
         taken = inside.inv("container.forward", "train", f"{there}:{here}")
         assert taken.code == 120 and f"cannot listen on local port {here}" in taken.err
+        taken = inside.inv("container.forward", "train", "-R", str(there))
+        assert taken.code == 120 and taken.err.count("\n") == 1
+        where = f"port {there} in main-0 of job 'train'"
+        assert taken.err == f"error: cannot listen on {where}: it is in use there\n"
         forward.send_signal(signal.SIGINT)
         forward.communicate(timeout=SECONDS)
         assert forward.returncode == 130
@@ -244,15 +253,16 @@ def test_a_port_is_forwarded_by_its_label_and_a_taken_one_replaced(cluster):
 
 @pytest.mark.parametrize("inside", ["sshd"], indirect=True)  # drop() would kill all of asyncssh
 def test_forward_reconnects_after_an_outage_of_the_cluster(inside):
-    there, here = free_port(), free_port()
+    there, here, back = free_port(), free_port(), free_port()
     (inside.project / "page").write_text("hello")
     inside.ok("container.put", "train", "page")
     serve = f"python3 -m http.server {there} --bind 127.0.0.1"
     inside.ok("container.run", "train", f"setsid {serve} >web.log 2>&1 </dev/null & echo $! >web.pid")
     until(lambda: page(there))  # otherwise the command may first report that nothing listens
-    forward = inside.start("inv", "container.forward", "train", f"{there}:{here}")
+    forward = inside.start("inv", "container.forward", "train", f"{there}:{here}", "-R", f"{back}:{there}")
     try:
         assert f"127.0.0.1:{here}" in forward.stderr.readline()
+        assert f"→ localhost:{there}" in forward.stderr.readline()
         assert until(lambda: page(here)) == b"hello"
         port = inside.ok("container.list", "train", "-o", "json").json()[0]["port"]
         inside.ok("cluster.stop", "--keep-jobs")
@@ -260,7 +270,7 @@ def test_forward_reconnects_after_an_outage_of_the_cluster(inside):
         assert "connection lost; reconnecting" in forward.stderr.readline()
         assert "trying again in" in forward.stderr.readline()
         inside.ok("cluster.start")
-        assert until(lambda: page(here)) == b"hello"
+        assert until(lambda: page(here)) == until(lambda: page(back)) == b"hello"
     finally:
         forward.send_signal(signal.SIGINT)
         forward.communicate(timeout=SECONDS)
@@ -371,7 +381,8 @@ class Terminal:
     def __init__(self, shell, argv):
         self._fd, inner = os.openpty()
         self.resize(33, 101)
-        env = {**shell.environment, "TERM": "xterm", "PATH": f"{BIN}:{os.environ['PATH']}"}
+        wide = {"COLUMNS": "1000"}  # messages stay on one line, however long the paths in them
+        env = {**shell.environment, "TERM": "xterm", **wide, "PATH": f"{BIN}:{os.environ['PATH']}"}
         streams = {"stdin": inner, "stdout": inner, "stderr": inner}
         self.process = start(argv, shell.project, env, has_controlling_terminal=True, text=False, **streams)
         os.close(inner)
@@ -423,3 +434,31 @@ def open_terminal(shell, *argv):
         yield terminal
     finally:
         terminal.close()
+
+
+def test_failed_job_is_kept_as_it_crashed_until_it_is_stopped(cluster):
+    """Following and waiting end with its exit code at once, and say until when it is kept."""
+    crash = "mkdir deep; cd deep; export SEEN=crash; python3 -c 'raise ValueError(7)'"
+    ran = cluster.inv("job.sub", crash, "-j", "boom", "--keep-failed", "10m", "--follow")
+    kept = r"kept until \d\d:\d\d for `inv container.ssh boom`; `inv container.stop boom` ends it"
+    assert ran.code == 1 and re.search(f"error: job 'boom' failed: ValueError: 7; {kept}\n$", ran.err), ran
+    waited = cluster.inv("job.wait", "boom")
+    assert waited.code == 1 and re.search(kept, waited.err)
+    job = cluster.ok("job.status", "boom", "-o", "json").json()
+    [row] = (one for one in cluster.ok("job.list", "-o", "json").json() if one["name"] == "boom")
+    for found in (job, row):
+        assert (found["state"], found["exit_code"], found["cause"]) == ("RUNNING", 1, "ValueError: 7")
+        assert found["kept_until"] == job["kept_until"] is not None
+    assert (
+        "because: ValueError: 7\nit has failed; its environment is kept until"
+        in cluster.ok("job.status", "boom").out
+    )
+    why = cluster.ok("job.why", "boom").out
+    assert why.startswith("boom failed: ValueError: 7\n") and re.search(kept, why)
+    shell = cluster.ok("container.ssh", "boom", input="pwd; echo $SEEN")
+    assert shell.out.split("/")[-1] == "deep\ncrash\n"
+    assert "job boom failed: ValueError: 7; kept until" in shell.err
+    for _ in range(2):
+        cluster.ok("container.stop", "boom")
+    assert until(lambda: cluster.ok("job.status", "boom", "-o", "json").json()["state"] == "FAILED")
+    assert cluster.inv("job.wait", "boom").code == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import stat
 import subprocess
 import time
 from pathlib import Path
@@ -60,7 +61,10 @@ def test_a_container_starts_and_a_shell_opens_in_it(cluster):
     assert re.fullmatch(r"in \w+~work\n", ran.out)
     assert "waiting up to 1800 s for it (--wait-limit)" in ran.err
     assert "no sshd" not in ran.err
-    assert re.search(r"it stays for (5m 00s|4m \d\ds); `inv container.extend work` keeps it longer", ran.err)
+    end = r"until .*\d\d:\d\d \(for (5m 00s|4m \d\ds)\), or until it is idle for 2h 00m; `inv container"
+    assert re.search(rf"it runs {end}.extend work` keeps it longer", ran.err), ran.err
+    assert re.search(rf"job work runs {end}.ssh work` opens a shell again", ran.err), ran.err
+    assert "it ends by itself after 5m 00s (--timeout), or earlier after 2h 00m without a login" in ran.err
     assert cluster.ok("container.stop", "work", "-o", "json").json()[0]["name"] == "work"
 
 
@@ -91,6 +95,37 @@ def test_too_long_timeout_changes_nothing(cluster, kept):
     )
     [extended] = cluster.ok("container.extend", "kept", "--timeout", "4h", "-o", "json").json()
     assert extended["duration"] == 4 * 3600
+
+
+def test_the_only_container_needs_no_name(cluster, kept):
+    [row] = cluster.ok("container.list", "-o", "json").json()
+    assert (row["job"], row["role"], row["state"]) == ("kept", "main", "RUNNING")
+    assert cluster.ok("container.run", "--", "echo", "in it").out == "in it\n"
+    assert cluster.ok("container.run", "echo a && echo b").out == "a\nb\n"
+    assert cluster.ok("container.ssh", input="echo typed\n").out == "typed\n"
+    (cluster.project / "sent.txt").write_text("sent")
+    cluster.ok("container.put", "sent.txt")
+    (cluster.project / "sent.txt").unlink()
+    cluster.ok("container.get", "sent.txt")
+    assert (cluster.project / "sent.txt").read_text() == "sent"
+    assert (
+        "no path given; for example `inv container.get JOB result.json`" in cluster.inv("container.get").err
+    )
+    assert "no port given; for example" in cluster.inv("container.forward").err
+    cluster.ok("job.sub", "sleep 600", "-j", "too", "--ssh")
+    until(lambda: state(cluster, "too") == "RUNNING")
+    several = "error: several jobs accept ssh, name one: too, kept; such as `inv container."
+    assert cluster.inv("container.top").err == f"{several}top too`\n"
+    assert cluster.inv("container.forward", "80").err == f"{several}forward too 80`\n"
+    cluster.ok("job.stop", "too")
+
+
+def test_an_idle_container_ends_and_job_why_says_so(cluster):
+    cluster.inv("container.start", "--no-shell", "-j", "forgotten", "--idle", "2s")  # or it has just ended
+    assert cluster.ok("job.wait", "forgotten", "-o", "json").json()[0]["state"] == "SUCCEEDED"
+    why = cluster.ok("job.why", "forgotten").out
+    assert "it stopped itself after 2.0s without a login and without work" in why
+    assert "--idle must be a duration" in cluster.inv("container.start", "--idle", "x").err
 
 
 def test_container_stop_stops_only_containers_of_container_start(shell):
@@ -191,10 +226,13 @@ def test_a_shortage_and_the_jobs_behind_it_are_reported(shell):
     cpus = int(row["vcores_total"])
     shell.ok("job.sub", "sleep 600", "-j", "hog", "--cpu", str(cpus))
     until(lambda: state(shell, "hog") == "RUNNING")
-    ran = shell.inv("container.start", "-j", "waits", "--wait-limit", "2s")
     reason = f"it asks for 1 CPU, and 0 of {cpus} are free (running: hog)"
-    assert ran.code == 124 and f"waiting: {reason}\n" in ran.err, ran
-    assert "the job continues, stop it with `inv container.stop waits`" in ran.err
+    with shell.start("inv", "container.start", "-j", "waits") as process:
+        assert f"waiting: {reason}\n" in iter(process.stderr.readline, "")
+        process.kill()
+    ran = shell.inv("container.start", "-j", "behind", "--wait-limit", "1s")
+    assert ran.code == 124 and "waiting: " in ran.err, ran
+    assert "the job continues, stop it with `inv container.stop behind`" in ran.err
 
 
 def test_a_job_that_fails_at_start_is_reported_with_its_reason(cluster):
@@ -203,7 +241,7 @@ def test_a_job_that_fails_at_start_is_reported_with_its_reason(cluster):
     )
     assert ran.code == 1
     assert (
-        "job 'fails' is FAILED: the command of main-0 ended with exit code 1 (see `inv job.why fails`)"
+        "job 'fails' failed: the command of main-0 ended with exit code 1 (see `inv job.why fails`)"
         in ran.err
     )
 
@@ -260,8 +298,9 @@ def test_job_that_is_not_a_container_cannot_be_extended(cluster):
 
 
 def test_classic_command_name_works(cluster):
-    ran = cluster.pai("start-container", "-j", "classic", "--no-shell")
+    ran = cluster.pai("start-container", "-j", "classic")  # without a terminal
     assert ran.code == 0 and ran.out.startswith("ssh -i "), ran
+    assert "it runs until " in ran.err
     cluster.ok("container.stop", "classic")
 
 
@@ -276,7 +315,7 @@ def test_a_container_without_ssh_is_reported_and_extended_by_its_storage(shell):
     assert 600 - 60 < extended["duration"] <= 600  # an extension never shortens it
     extended = shell.ok("container.extend", "closed", "--timeout", "9h", "-o", "json").json()
     assert extended == [{"container": "main-0", "duration": 9 * 3600, "extended_by": "storage"}]
-    (file,) = shell.home.glob("local/jobs/*/0/main-0-0/work/.pai-container/deadline")
+    file = until(lambda: next(shell.home.glob("local/jobs/*/0/main-0-0/work/.pai-container/deadline"), None))
     until(lambda: int(file.read_text()) > time.time() + 8 * 3600)
     for shorter in ("1h", "2h"):
         [extended] = shell.ok("container.extend", "closed", "--timeout", shorter, "-o", "json").json()
@@ -289,6 +328,16 @@ def test_key_of_the_job_allows_the_login_on_openpai_0_14(shell):
     shell.environment["INVOKE_OPENPAI_LOCAL_PROFILE"] = "0.14"
     login = shell.ok("container.start", "--no-shell", "-j", "old", "-o", "json").json()
     assert Path(login["key"]).name.endswith("~old")
+    ran = shell.run(
+        "sh", "-c", "pai start-container -j older --key-here", input="echo in $PAI_JOB_NAME; exit\n"
+    )
+    command = next(line for line in ran.out.splitlines() if line.startswith("ssh -i older "))
+    assert ran.code == 0 and "older is a private key: keep it out of git" in ran.err, ran
+    assert stat.S_IMODE((shell.project / "older").stat().st_mode) == 0o600
+    ran = shell.run("sh", "-c", f"{command} -o BatchMode=yes 'echo in $PAI_JOB_NAME'")
+    assert ran.out.endswith("~older\n"), ran
+    ran = shell.pai("start-container", "-j", "older", "--key-here")
+    assert (ran.code, ran.err) == (123, "error: older exists already; nothing was written\n")
     ran = shell.run("sh", "-c", f"{login['command']} -o BatchMode=yes 'echo in $PAI_JOB_NAME'")
     assert ran.out.endswith("~old\n"), ran
     assert shell.ok("container.extend", "old", "-o", "json").json()[0]["extended_by"] == "ssh"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -80,8 +81,30 @@ def test_ctrl_c_while_waiting_asks_whether_to_stop_the_job(shell, request, keys,
         terminal.until(b"job " + name.encode() + b" " + shown)
         assert terminal.code() == 130
         assert b"Traceback" not in terminal.rest()
+    if state == "STOPPED":
+        assert shell.inv("job.wait", name).code == 143  # it may still be STOPPING
     assert shell.ok("job.status", name, "-o", "json").json()["state"] == state
     shell.ok("job.stop", name)
+
+
+@pytest.mark.parametrize(
+    ("key", "shown", "code"),
+    [(b"y\r", b"job left-y stopped", 4), (b"\r", b"`inv container.stop left-n` stops it", 4)],
+    ids=["y", "n"],
+)
+def test_leaving_the_shell_of_a_new_container_asks_whether_to_stop_it(shell, request, key, shown, code):
+    name = f"left-{request.node.callspec.id}"
+    with open_terminal(shell, "env", "COLUMNS=200", "inv", "container.start", "-j", name) as terminal:
+        before = terminal.until(b"`exit` leaves it")
+        [command] = re.findall(rb"ssh command: (.*)\r\n", before)
+        assert command.endswith(b"@127.0.0.1"), command  # on one line, which can be pasted
+        terminal.until(b"$ " if os.getuid() else b"# ")
+        terminal.type(b"exit 4\r")
+        terminal.until(f"stop job {name}? [y/N] ".encode())
+        terminal.type(key)
+        terminal.until(shown)
+        assert terminal.code() == code
+    shell.inv("container.stop", name)
 
 
 def test_top_redraws_in_place_until_ctrl_c(shell):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import stat
 import sys
 import time
@@ -12,7 +11,7 @@ import pytest
 import requests
 
 from tests.forkserver import FRESH
-from tests.processes import is_running
+from tests.processes import is_running, kill
 from tests.server.workshop import until
 
 
@@ -47,8 +46,7 @@ def test_jobs_survive_a_killed_server_and_keep_their_exit_codes(shell):
     shell.ok("job.sub", f"echo x >> {marker}; sleep 2", "-j", "counted")
     until(lambda: marker.exists())
     pid = facts(shell)["pid"]
-    os.kill(pid, signal.SIGKILL)
-    until(lambda: not is_running(pid))
+    kill(pid)
     time.sleep(1.5)  # "ends-meanwhile" ends while no server runs
     assert shell.inv("job.wait", "running").code == 7
     assert facts(shell)["pid"] != pid

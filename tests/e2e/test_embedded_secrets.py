@@ -1,7 +1,5 @@
 """A job finds no secrets from the environment of the user who started the cluster, wherever it looks."""
 
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +9,7 @@ import pytest
 from tests.e2e.test_embedded_cluster import facts
 from tests.forkserver import FRESH
 from tests.leaks import files_with
-from tests.processes import is_running
+from tests.processes import kill
 from tests.server.workshop import until
 
 CANARY = "canary-4f1c9d"
@@ -64,8 +62,7 @@ def test_jobs_and_files_have_no_secrets_after_a_manual_start_or_a_crash(shell):
     assert shell.pai("cluster.start", **PLANTED).code == 0
     assert_nothing_found(look(shell, "started"))
     pid = facts(shell)["pid"]
-    os.kill(pid, signal.SIGKILL)
-    until(lambda: not is_running(pid))
+    kill(pid)
     assert_nothing_found(look(shell, "again", **PLANTED))
     assert facts(shell)["pid"] != pid
     assert files_with(CANARY, shell.home / "local") == []

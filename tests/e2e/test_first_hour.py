@@ -2,12 +2,15 @@
 
 import json
 import os
+import resource
 import stat
 
 import nbformat
 import pytest
 import yaml
 
+from openpai_tasks.errors import PathError
+from openpai_tasks.sdk.project_files import write_project
 from tests.tasks.test_suggestions import answered
 
 TRAIN = """
@@ -37,21 +40,38 @@ def test_first_hour(empty):
     assert wrong.code == 120 and "did you mean job.stop?" in wrong.err
 
     ok(empty, "init", "--image", "python:3.12-slim")
-    assert {path.name for path in empty.project.iterdir()} == {"invoke.yaml", "tasks.py", ".paiignore"}
+    written = {"invoke.yaml", "tasks.py", "fabfile.py", ".paiignore"}
+    assert {path.name for path in empty.project.iterdir()} == written
     assert "python:3.12-slim" in ok(empty, "config.show").out
     assert empty.inv("config.show").out == empty.pai("config.show").out
     states = {row["check"]: row["state"] for row in ok(empty, "doctor", "-o", "json").json()}
     assert states["cluster"] == states["storage"] == "ok" and "fail" not in states.values()
 
     (empty.project / "train.py").write_text(TRAIN)
-    assert (
-        "step 1" in ok(empty, "job.sub", "python3 train.py", "--sources", ".", "-j", "first", "--follow").out
-    )
+    plan = ok(empty, "run", "python3 train.py", "--sources", ".", "--preview", "-o", "table").out
+    assert "python3 train.py" in plan and "python:3.12-slim" in plan and "virtual cluster default" in plan
+    followed = ok(empty, "run", "python3 train.py", "--sources", ".", "-j", "first", "--follow")
+    assert "step 1" in followed.out and "✓ first succeeded in " in followed.err.splitlines()[-1]
+    assert followed.err.endswith(" · pai job.outputs first\n")
+    hinted = empty.pai("job.submit", "echo x")
+    assert hinted.code and "job.sub" in hinted.err
     [job] = ok(empty, "job.list", "-o", "json").json()
     assert (job["name"], job["state"]) == ("first", "SUCCEEDED")
     assert "step 1" in ok(empty, "job.logs", "first").out
     ok(empty, "job.outputs", "first", "--to", "results")
     assert (empty.project / "results" / "model.txt").read_text() == "weights"
+
+    (empty.project / "boom.py").write_text("print('begin')\n1 / 0\n")
+    failed = empty.pai("run", "python3 boom.py", "--sources", "boom.py", "-j", "boom", "--follow")
+    cause = "ZeroDivisionError: division by zero (boom.py, line 2)"
+    assert failed.code and cause in failed.err.splitlines()[-1] and "pai job.why boom" in failed.err
+    assert ok(empty, "why", "boom").out.startswith(f"boom failed: {cause}\n")
+    assert cause in ok(empty, "ls").out
+    assert "succeeded in" in ok(empty, "why", "first").out.splitlines()[0]
+    assert "job.sub" in ok(empty, "help", "sweeps").out and "--echo" in ok(empty, "help", "invoke").out
+    fits = ok(empty, "cluster.resources", "--fits", "-i", "python:3", "-o", "json").json()
+    assert [(row["cluster"], row["fits"]) for row in fits] == [("local", "fits now")]
+    assert ok(empty, "container.list", "-o", "json").json() == []
 
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("print(6 * 7)")])
     nbformat.write(notebook, empty.project / "look.ipynb")
@@ -81,16 +101,30 @@ def test_init_keeps_what_exists_and_follows_no_link(empty):
     (empty.project / ".paiignore").symlink_to(empty.project / "elsewhere")
     rows = ok(empty, "init", "-o", "json").json()
     results = {row["file"]: row["result"].partition(":")[0] for row in rows}
-    assert results == {"invoke.yaml": "written", "tasks.py": "kept", ".paiignore": "kept"}
+    kept, written = ("tasks.py", ".paiignore"), ("invoke.yaml", "fabfile.py")
+    assert results == dict.fromkeys(kept, "kept") | dict.fromkeys(written, "written")
+    assert "from tasks import" not in (empty.project / "fabfile.py").read_text()  # it has no namespace
     assert (empty.project / "tasks.py").read_text() == "# mine\n" and not (
         empty.project / "elsewhere"
     ).exists()
     assert stat.S_IMODE((empty.project / "invoke.yaml").stat().st_mode) == 0o644
 
 
+def test_init_leaves_no_part_of_a_file_if_the_disk_is_full(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(PathError, match=r"cannot write .*/\.paiignore: File too large"):
+            write_project(tmp_path, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
+
+
 def test_init_keeps_settings_in_another_format(empty):
     (empty.project / "invoke.json").write_text('{"openpai": {"cpu": 1}}')
-    assert {row["file"] for row in ok(empty, "init", "-o", "json").json()} == {"tasks.py", ".paiignore"}
+    written = {row["file"] for row in ok(empty, "init", "-o", "json").json()}
+    assert written == {"tasks.py", "fabfile.py", ".paiignore"}
 
 
 def test_init_makes_a_folder_that_inv_can_use(empty):
@@ -147,6 +181,13 @@ def test_doctor_reports_a_home_that_others_can_read_and_settings_that_need_trust
     assert rows["settings"] == rows["settings"] | {"state": "warn", "command": "pai config.trust"}
 
 
+def test_doctor_reports_a_home_that_cannot_be_created(empty):
+    ran = empty.pai("doctor", "-o", "json", OPENPAI_HOME="/dev/null/home")
+    rows = {row["check"]: row for row in ran.json()}
+    assert ran.code == 120 and rows["home"]["state"] == "fail"
+    assert rows["home"]["about"] == "/dev/null/home cannot be created: /dev/null cannot be written"
+
+
 def test_doctor_starts_nothing(empty):
     ok(empty, "doctor")
     assert not (empty.home / "local" / "server.json").exists()
@@ -164,7 +205,6 @@ def test_quiet_prints_results_and_errors_alone(empty):
 @pytest.mark.parametrize("program", ["pai", "inv", "fab"])
 def test_verbose_prints_requests_without_secrets(empty, program):
     ok(empty, "init")
-    (empty.project / "fabfile.py").write_text("from tasks import ns\n")
     ok(empty, "cluster.start")
     access = ok(empty, "cluster.credentials", "-o", "json").json()
     (empty.home / "local" / "token").unlink(missing_ok=True)
@@ -177,7 +217,6 @@ def test_verbose_prints_requests_without_secrets(empty, program):
 
 def test_all_programs_have_the_same_settings(empty):
     ok(empty, "init", "--image", "lab/one:1")
-    (empty.project / "fabfile.py").write_text("from tasks import ns\n")
     ok(empty, "config.set", "-g", "gpu=1")
     ok(empty, "set", "cpu=3")
     shown = {empty.run(program, "config.show", "-o", "json").out for program in ("pai", "inv", "fab")}
@@ -188,7 +227,6 @@ def test_all_programs_have_the_same_settings(empty):
 
 def test_fab_still_reads_its_own_file_on_top(empty):
     ok(empty, "init")
-    (empty.project / "fabfile.py").write_text("from tasks import ns\n")
     (empty.project / "fabric.yaml").write_text("openpai:\n  gpu: 2\n")
     rows = {row["name"]: row["value"] for row in empty.run("fab", "config.show", "-o", "json").json()}
     assert (rows["gpu"], rows["image"]) == (2, "python:3")
@@ -196,7 +234,6 @@ def test_fab_still_reads_its_own_file_on_top(empty):
 
 def test_fab_needs_trust_for_far_settings_of_invoke_yaml_too(empty):
     ok(empty, "init")
-    (empty.project / "fabfile.py").write_text("from tasks import ns\n")
     (empty.project / "invoke.yaml").write_text("openpai:\n  editor: evil\n")
     ran = empty.run("fab", "cluster.edit")
     assert ran.code == 120 and "this needs a trusted folder" in ran.err

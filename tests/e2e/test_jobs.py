@@ -2,11 +2,15 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import time
 
 import pytest
 import yaml
+
+from tests.server.workshop import until
 
 
 def submit(shell, command, *flags):
@@ -14,16 +18,32 @@ def submit(shell, command, *flags):
 
 
 def test_a_followed_job_shows_its_output_and_nothing_else_on_stdout(cluster):
-    ran = cluster.ok("job.sub", "echo one; sleep 0.3; echo two >&2; sleep 0.3; echo three", "--follow")
+    seen = "until grep -q {} ../logs/all; do sleep 0.05; done"
+    command = f"echo one; {seen.format('one')}; echo two >&2; {seen.format('two')}; echo three"
+    ran = cluster.ok("job.sub", command, "--follow")
     assert ran.out.splitlines() == ["one", "two", "three"]
     assert "submitted to local" in ran.err
+    name = re.search(r"job (\S+) submitted", ran.err)[1]
+    assert re.search(rf"\n✓ {name} succeeded in [\d.]+ s\n$", ran.err)
+
+
+def test_the_last_line_of_a_followed_job_has_the_next_command(cluster):
+    code = "from openpai_tasks import runtime; runtime.log_metric('loss', 1.0)"
+    jobs = {"measured": f"python3 -c {shlex.quote(code)}", "written": "echo > $PAI_OUTPUT_DIR/a"}
+    cluster.ok(*(word for name, line in jobs.items() for word in ("job.sub", line, "-j", name)))
+    for name, task in (("measured", "metrics"), ("written", "outputs")):
+        ran = cluster.ok("job.logs", name, "--follow")
+        assert re.fullmatch(rf"✓ {name} succeeded in [\d.]+ s · inv job.{task} {name}\n", ran.err)
+    ran = cluster.ok("job.logs", "written", "--follow", PYTHONIOENCODING="ascii")
+    assert re.fullmatch(r"OK: written succeeded in [\d.]+ s - inv job.outputs written\n", ran.err)
+    assert cluster.pai("-q", "job.logs", "written", "--follow").err == ""
 
 
 @pytest.mark.parametrize("code", [1, 3, 42, 127, 200])
 def test_following_ends_with_the_jobs_own_exit_code(cluster, code):
     ran = cluster.inv("job.sub", f"exit {code}", "--follow")
     assert ran.code == code
-    assert "FAILED" in ran.err and "Traceback" not in ran.err
+    assert " failed: " in ran.err.splitlines()[-1] and "Traceback" not in ran.err
 
 
 def test_wait_ends_with_the_jobs_own_exit_code(cluster):
@@ -244,6 +264,29 @@ def test_following_a_job_reports_what_it_waits_for(cluster):
     assert (process.returncode, out) == (0, "begun\n")
     starting = "job queued-one is WAITING: it starts"  # may be missed between two polls
     assert {line for line in rest.splitlines() if "WAITING" in line} <= {starting}
+
+
+def test_a_waiting_job_has_a_place_and_can_be_moved_to_the_front(cluster):
+    much = ("--cpu", str(4 * (os.cpu_count() or 1)), "--memoryMB", "64")
+    cluster.ok("job.sub", "sleep 100", "-j", "greedy-two", *much)
+    until(lambda: cluster.ok("job.status", "greedy-two", "-o", "json").json()["state"] == "RUNNING")
+    cluster.ok("job.sub", "true {x}", "--sweep", "x=1,2", "-j", "turns", "--detach", *much)
+    cluster.ok("job.sub", "true now", "-j", "turns-last", "--priority", "low", *much)
+    assert "place 3 of 3 in virtual cluster default; 2 jobs of a higher priority first" in (
+        cluster.ok("job.why", "turns-last").out
+    )
+    for _ in range(2):
+        (moved,) = cluster.ok("job.move", "turns-last", "--first", "-o", "json").json()
+        assert moved["place"] == "place 1 of 3 in virtual cluster default"
+    assert "`inv job.move turns-last --first`" in cluster.inv("job.move", "turns-last").err
+    refused = cluster.inv("job.move", "greedy-two", "--first")
+    assert refused.code and "job greedy-two is RUNNING: only a job that waits" in refused.err
+    assert "--priority needs low, normal or high, got 'urgent'" in (
+        cluster.inv("job.sub", "true x", "--priority", "urgent").err
+    )
+    changed = cluster.ok("job.resubmit", "turns-last", "--priority", "high", "--preview", "-o", "yaml").out
+    assert "jobPriorityClass: prod" in changed
+    cluster.ok("job.stop", "-y", "greedy-two", "turns*")
 
 
 def test_environment_of_cluster_start_reaches_no_job(shell):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import random
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 
 from openpai_tasks.server.engines.kubernetes.capacity import quantity
 from tests.conftest import Shell, make_shell
+from tests.processes import kill
 from tests.server.engines.kube_cluster import IMAGE, Kube, kube_namespace
 from tests.server.workshop import until
 
@@ -127,10 +126,14 @@ def test_points_of_a_sweep_have_their_own_results(shell: Shell) -> None:
 
 
 def test_the_exit_code_is_that_of_the_command_and_a_failed_job_is_tried_again(shell: Shell) -> None:
-    ran = shell.inv("job.sub", "exit 3", "-j", "wrong", "--retries", "1", "--follow", *SMALL)
-    assert ran.code == 3
+    shell.ok("job.sub", "exit 3", "-j", "wrong", "--retries", "1", *SMALL)
+    shell.ok("job.sub", "true", "-j", "next", "--after", "wrong", *SMALL)
+    shell.ok("job.sub", "true", "-j", "cleanup", "--after-failed", "wrong", *SMALL)
+    assert shell.inv("job.wait", "wrong").code == 3
     found = shell.ok("job.status", "wrong", "-o", "json").json()
     assert (found["state"], found["retries"]) == ("FAILED", 1), found
+    assert "job 'wrong' had to succeed first, and is FAILED" in shell.ok("job.why", "next").out
+    shell.ok("job.wait", "cleanup")
 
 
 def test_a_job_that_no_node_can_run_is_explained_in_the_words_of_kubernetes(shell: Shell) -> None:
@@ -172,7 +175,7 @@ def test_pods_of_a_cluster_whose_folder_is_gone_are_removed_if_asked(
     lost = start_cluster(kube, tmp_path)
     lost.ok("job.sub", "sleep 600", "-j", "left", *SMALL)
     until(lambda: lost.ok("job.status", "left", "-o", "json").json()["state"] == "RUNNING")
-    os.kill(lost.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
+    kill(lost.ok("cluster.status", "-o", "json").json()["pid"])
     shutil.rmtree(lost.home)
     (row,) = shell.ok("cluster.clean", "--orphans", "--preview", "-o", "json").json()
     assert row["job"].endswith("~left") and row["name"] in kube.names("pods")

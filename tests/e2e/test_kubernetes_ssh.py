@@ -15,6 +15,7 @@ from tests.conftest import Shell, make_shell
 from tests.e2e.test_container import SECONDS, page
 from tests.needs import needs
 from tests.ports import free_port
+from tests.processes import kill
 from tests.server.engines.kube_cluster import IMAGE, kube_namespace
 from tests.server.workshop import until
 
@@ -121,6 +122,8 @@ def test_a_port_of_the_pod_is_forwarded(shell: Shell) -> None:
         assert (len(lines), lines[-1]) == (50_000, b"line 50000")
         assert page(closed) is None
     finally:
+        refused = shell.inv("container.forward", "train", "-R", "9000")
+        assert refused.code == 120 and "on Kubernetes, the image needs python3" in refused.err
         forwarding.send_signal(signal.SIGINT)
         said = forwarding.communicate(timeout=SECONDS)
     assert "nothing listens at 127.0.0.1:9 in main-0" in "".join(said)
@@ -154,7 +157,7 @@ def test_ssh_finds_the_job_by_its_name_and_refuses_other_keys(shell: Shell) -> N
 def test_logins_work_again_after_the_server_was_killed(shell: Shell) -> None:
     (before,) = shell.ok("container.list", "train", "-o", "json").json()
     (service,) = services(shell)
-    os.kill(json.loads((shell.home / "local/server.json").read_text())["pid"], signal.SIGKILL)
+    kill(json.loads((shell.home / "local/server.json").read_text())["pid"])
     assert shell.ok("container.run", "train", "echo again").out == "again\n"
     (after,) = shell.ok("container.list", "train", "-o", "json").json()
     assert after["port"] == before["port"]
@@ -169,3 +172,15 @@ def test_nothing_of_the_service_is_left_after_the_task(shell: Shell) -> None:
     until(lambda: shell.ok("job.status", "short", "-o", "json").json()["state"] == "STOPPED")
     until(lambda: len(services(shell)) == 1)
     assert not list((shell.home / "local/jobs").glob("*~short/0/*/ssh"))
+
+
+def test_failed_job_is_kept_as_it_crashed(shell: Shell) -> None:
+    """In the pod, which is held meanwhile."""
+    command = "cd /tmp; export SEEN=crash; echo left >file; exit 3"
+    ran = shell.inv("job.sub", command, "-j", "boom", "--keep-failed", "10m", "--follow", *SMALL)
+    assert ran.code == 3 and "for `inv container.ssh boom`; `inv container.stop boom` ends it" in ran.err
+    seen = shell.ok("container.run", "boom", 'pwd; echo "$SEEN $PAI_JOB_NAME"; cat file').out.splitlines()
+    assert seen[0] == "/tmp" and seen[1].startswith("crash ") and seen[2] == "left"
+    shell.ok("container.stop", "boom")
+    assert until(lambda: shell.ok("job.status", "boom", "-o", "json").json()["state"] == "FAILED")
+    assert shell.ok("job.status", "boom", "-o", "json").json()["exit_code"] == 3

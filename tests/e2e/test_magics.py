@@ -98,7 +98,7 @@ def test_logs_stream_into_the_notebook(cluster, kernel):
 def test_a_job_that_fails_fails_the_cell_with_its_exit_code(cluster, kernel):
     shown = kernel.run("%%pai_sub --job-name failing\nimport sys\nprint('so far')\nsys.exit(7)")
     assert shown.out == "so far\n"
-    assert shown.error[0].startswith("job 'failing' is FAILED") and "(exit code 7)" in shown.error[0]
+    assert shown.error[0].startswith("job 'failing' failed: ") and "exit code 7" in shown.error[0]
     assert shown.error[1] == f"error: {shown.error[0]}"
 
 

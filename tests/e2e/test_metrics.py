@@ -303,11 +303,23 @@ def test_several_jobs_are_drawn_in_one_plot_and_picture(client, cluster, written
     picture = ElementTree.parse(cluster.project / "plot.svg").getroot()
     texts = [one.text for one in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert {"loss", "written", "other", "2000"} <= set(texts)
+    assert "step" in texts and ran.out.split("*  written")[0].split()[-1] == "step"
+    ran = cluster.ok("job.metrics", "written", "--plot", "--by", "time", "--picture", "plot.svg")
+    assert "time\n" in ran.out and ">time<" in (cluster.project / "plot.svg").read_text()
+    for words, why in (
+        (["--plot", "--by", "epoch"], "no job recorded a metric 'epoch' with steps"),
+        (["--plot", "--by", "hour"], "--by must be one of step, time, epoch, got 'hour'"),
+        (["--by", "time"], "add --plot or --picture FILE.svg"),
+    ):
+        refused = cluster.inv("job.metrics", "written", *words)
+        assert refused.code == 120 and why in refused.err
+    written("metrics", "main-0-0", *(point(step, step / 10, name="epoch") for step in range(50)))
+    assert "epoch\n" in cluster.ok("job.metrics", "written", "--plot", "--by", "epoch").out
     refused = cluster.inv("job.metrics", "written", "--picture", "plot.png")
     assert refused.code == 120 and ".svg" in refused.err and not (cluster.project / "plot.png").exists()
     lost = cluster.inv("job.metrics", "written", "--picture", "no-folder/plot.svg")
     assert lost.code == 123 and "cannot write no-folder/plot.svg: No such file" in lost.err
-    assert "(known: loss)" in cluster.ok("job.metrics", "written", "--metric", "lost").err
+    assert "(known: epoch, loss)" in cluster.ok("job.metrics", "written", "--metric", "lost").err
 
 
 def test_a_sweep_is_shown_without_the_jobs_that_are_not_there(client, cluster, written):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
-import sys
-import sysconfig
 from importlib import metadata
-from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -15,33 +12,15 @@ import pytest
 from openpai_tasks import PaiExecutor
 from tests.conftest import make_shell
 from tests.notebook_files import outputs, write
-from tests.server.container_engines import engine_kit
-from tests.test_runtime_docs import EXPECTED, run_page
+from tests.server.container_engines import engine_kit, python_files, with_bytecode
+from tests.test_runtime_docs import EXPECTED, PAGE, run_page
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]  # its image takes a while to make
 IMAGE, JUPYTER = "pai/python:1", "/opt/jupyter"
 WITH_JUPYTER = f'#!/bin/sh\nPYTHONPATH={JUPYTER} exec python3 "$@"\n'.encode()
 SYSTEM = ("libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1")
-LEFT_OUT = {"test", "site-packages", "dist-packages", "__pycache__", "idlelib", "tkinter", "ensurepip"}
 OPTIONAL = {"debugpy", "jedi"}  # IPython works without them, and they are half of its files
 SMALL = ("--cpu", "1", "--memoryMB", "256", "--image", IMAGE, "--no-browser")
-
-
-def python():
-    """Return the files of the interpreter and its standard library for an image."""
-    library, name = Path(sysconfig.get_path("stdlib")), f"python3.{sys.version_info.minor}"
-    found = {"/usr/local/bin/python3": Path(os.path.realpath(sys.executable))}
-    for folder, below, names in os.walk(library):
-        below[:] = set(below) - LEFT_OUT
-        files = [Path(folder, name) for name in names if not name.endswith(".a")]
-        found |= {f"/usr/local/lib/{name}/{path.relative_to(library)}": path for path in with_bytecode(files)}
-    return found
-
-
-def with_bytecode(files):
-    """Add the files of bytecode, as far as they exist, or each container would compile all that it loads."""
-    cached = (Path(cache_from_source(path)) for path in files if path.suffix == ".py")
-    return [*files, *(path for path in cached if path.exists())]
 
 
 def packages(*names):
@@ -79,7 +58,7 @@ def shell(tmp_path_factory):
     with engine_kit("docker") as kit:
         jupyter = packages("nbclient", "nbconvert", "ipykernel", "jupyter_server")
         program = {"/usr/local/bin/jupyter-python": WITH_JUPYTER}
-        kit.make_image(IMAGE, {**system(), **python(), **jupyter, **program})
+        kit.make_image(IMAGE, {**system(), **python_files(), **jupyter, **program})
         made = make_shell(tmp_path_factory.mktemp("shell"))
         made.environment |= {**kit.environment, "INVOKE_OPENPAI_LOCAL_ENGINE": kit.name}
         made.ok("cluster.start")
@@ -102,6 +81,17 @@ def test_jupyter_serves_from_the_image_until_it_is_idle(shell):
     ran = shell.ok("notebook.serve", "book.ipynb", "-j", "served", *SMALL, *words)
     assert "job served serves Jupyter" in ran.err and "/?token=" in ran.out
     assert shell.ok("job.status", "served", "-o", "json").json()["state"] == "SUCCEEDED"
+
+
+def test_code_of_version_1_is_where_old_guides_look_for_it(shell):
+    (shell.project / "code").mkdir()
+    (shell.project / "code" / "train.sh").write_text("echo trained\n")
+    shell.ok("storage.copy", "code", "pai://local/home/ann/code")
+    role = {"name": "main", "taskNumber": 1, "cpuNumber": 1, "memoryMB": 256}
+    role["command"] = "cmp code/train.sh /pai/code/train.sh; sh /pai/code/train.sh"
+    job = {"jobName": "coded", "image": IMAGE, "codeDir": "$PAI_DEFAULT_FS_URI/ann/code", "taskRoles": [role]}
+    (shell.project / "coded.json").write_text(json.dumps(job))
+    assert shell.ok("job.submit", "coded.json", "-f").out == "trained\n"
 
 
 def test_an_image_without_sshd_is_reported_without_waiting(shell):
@@ -130,14 +120,14 @@ def test_image_with_python_only_is_reported_in_one_line(shell, words):
     ran = shell.inv(f"notebook.{task}", "book.ipynb", "-j", f"bare-{task}", *flags, *SMALL)
     reason = "cannot install jupyter, missing in this image: /usr/local/bin/python3 has neither pip nor venv"
     assert ran.code == 2 and ran.err.splitlines()[-1].startswith(
-        f"error: job 'bare-{task}' is FAILED: {reason}"
+        f"error: job 'bare-{task}' failed: {reason}"
     ), ran
     assert ran.out == "" and "Traceback" not in ran.err
 
 
 def test_examples_of_the_runtime_run_in_the_image(shell):
     small = {"INVOKE_OPENPAI_IMAGE": IMAGE, "INVOKE_OPENPAI_CPU": "1", "INVOKE_OPENPAI_MEMORYMB": "128"}
-    printed = run_page(shell, **small)
+    printed = run_page(shell, PAGE.read_text(), **small)
     assert [text for text in EXPECTED if text not in printed] == []
 
 

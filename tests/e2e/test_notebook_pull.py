@@ -96,7 +96,7 @@ def test_a_source_that_has_become_too_large_is_reported(cluster, jupyter, change
         (("a.ipynb", "--timeout", "1h"), "leave out the notebook, --timeout"),
         (("--direct",), "was not started with --direct"),
         (("--direct", "--port", "8888"), "--port is the local end of a tunnel"),
-        (("--token", "short"), "expected at least 16 characters"),
+        (("--token", "not/allowed"), "expected letters, digits and . _ ~ -"),
     ],
     ids=["flags", "notebook", "direct", "port", "token"],
 )

@@ -5,7 +5,7 @@ import sys
 import pytest
 import yaml
 
-from openpai_tasks.server.api.submission import is_named
+from openpai_tasks.server.storages import is_named
 
 IMAGE = "the image python:3.12 is not used: jobs run as processes of this machine\n"
 MOUNT = (
@@ -18,6 +18,13 @@ def test_an_image_that_is_not_used_is_said_once_for_a_sweep_and_shown_as_an_even
     assert ran.err.count(f"warning: {IMAGE}") == ran.err.count("warning") == 1
     events = cluster.ok("job.status", "image-x-1", "-o", "json").json()["events"]
     assert [event["type"] for event in events if event["message"] == IMAGE.strip()] == ["Warning"]
+
+
+def test_a_sweep_of_more_jobs_than_the_cluster_keeps_is_warned_about(shell):
+    shell.environment["INVOKE_OPENPAI_LOCAL_KEEP"] = "90d,2"
+    ran = shell.ok("job.sub", "echo {x}", "--sweep", "x=1,2,3", "--preview")
+    kept = "warning: the cluster keeps 2 finished jobs (local.keep)"
+    assert f"{kept}: 1 of this sweep will be removed, with their results" in ran.err
 
 
 def test_the_default_image_is_not_mentioned(cluster):

@@ -23,7 +23,6 @@ pai delete-cluster <lab>
 pai add-cluster -a <lab> --pai-uri <pai-uri> --user <user> --password <password>
 pai select-cluster <lab>
 pai list-clusters
-pai edit-clusters
 pai edit-clusters --editor <path/to/editor>
 pai cluster-resources
 pai update-clusters
@@ -73,7 +72,8 @@ pai stop-job <container>
 pai stop-jobs <last-job>
 pai notebook-job -a <cluster-alias> -i <docker-image> <notebook>
 pai notebook-job -a <cluster-alias> -i <docker-image> --preview <notebook>
-pai notebook-job -a <cluster-alias> -i <docker-image> --interactive --token <word> --preview <notebook>
+pai notebook-job -a <cluster-alias> -i <docker-image> --interactive --token <token> --preview <notebook>
+pai notebook-job -a <cluster-alias> -i <docker-image> --interactive --toke abcd --preview <notebook>
 """
 OPAI = """
 opai cluster list
@@ -145,7 +145,6 @@ def user(tmp_path_factory, lab):
         "<label>": "web",
         "<container>": "box",
         "<notebook>": "mnist_cnn.ipynb",
-        "<word>": "0123456789abcdef-of-the-notebook",
     }
     yield shell
     shell.pai("cluster.stop")
@@ -195,6 +194,8 @@ def own_user(shell):
 def test_clusters_and_settings(user):
     run_lines(user, SETUP, "setup")
     assert "selected" in user.pai("list-clusters", "-o", "json").out
+    refused = user.pai("edit-clusters")
+    assert refused.code == 120 and "cluster.edit needs a terminal" in refused.err
 
 
 def test_storages(user):

@@ -155,7 +155,7 @@ def test_file_of_the_user_in_the_target_is_reported_and_kept(files):
     mine.write_bytes(b"years")
     for words in ((), ("--replace",)):
         ran = files.inv("storage.pack", "data", "set", *words)
-        assert (ran.code, ran.out) == (123, "") and "holds 'backup-20260101.tar'" in ran.err
+        assert (ran.code, ran.out) == (123, "") and "contains 'backup-20260101.tar'" in ran.err
         assert ran.err.count("\n") == 1 and "--replace" not in ran.err
         assert os.listdir(files.project / "set") == [mine.name] and mine.read_bytes() == b"years"
 

@@ -58,6 +58,17 @@ def test_printed_config_file_is_read_as_it_is(dc):
     assert (info["user"], info["storages"]) == (found["datacenters"][0]["username"], ["pfs"])
 
 
+def test_a_datacenter_has_the_same_names_in_all_programs(dc):
+    user = yaml.safe_load(dc.config.read_text())["datacenters"][0]["username"]
+    (dc.project / "hello.txt").write_text("hello")
+    assert dc.run("paddlecloud", "cp", "hello.txt", f"/pfs/{DC}/home/{user}/hello.txt").code == 0
+    for name in ("local", DC):
+        path = f"/pfs/{name}/home/{user}/hello.txt"
+        assert f"/pfs/local/home/{user}/hello.txt" in dc.run("paddlecloud", "ls", path).out
+        assert ok(dc, "storage.cat", path).out == "hello"
+        assert dc.run("paddlecloud", "-datacenter", name, "jobs").code == 0
+
+
 def test_resources_are_the_quota(dc):
     (row,) = ok(dc, "cluster.resources", DC, "-o", "json").json()
     assert row["cluster"] == DC and row["vcores_usable"] > 0 and row["memory_mb_usable"] > 0
@@ -229,7 +240,7 @@ def test_pai_does_not_write_into_the_folder_of_a_package_with_output(dc):
     assert sent.code == 0 and dc.run("paddlecloud", "logs", "theirs", "-f").code == 0
     assert dc.run("paddlecloud", "kill", "theirs").code == 0
     line = dc.pai("job.sub", "true", "-j", "theirs", "-a", DC).err.splitlines()[-1]
-    assert "holds output that is not of a job of yours; choose another job name" in line
+    assert "already contains output that none of your jobs wrote; choose another job name" in line
     assert dc.run("paddlecloud", "kill", "-rm", "theirs").code == 0
     ok(dc, "job.sub", "true", "-j", "theirs", "-f", "-a", DC)
 
@@ -265,3 +276,15 @@ def test_pages_of_the_portal_show_a_datacenter(dc):
         text = web.get(f"{base}/jobs/{user}~shown{part}", timeout=60).text
         assert "shown" in text and "data-log-stream" not in text and "container.ssh" not in text
     assert web.get(f"{base}/jobs/{user}~shown/logs.txt", timeout=60).text == "for the portal\n"
+
+
+def test_a_datacenter_keeps_no_hooks_so_the_command_that_follows_notifies(dc, serve):
+    receiver = serve({"POST /x": ""})
+    line = ("job.sub", "true", "-a", DC, "--notify", f"{receiver.uri}/x")
+    assert "keeps no hooks: follow the job, and the command notifies at its end" in one_line(dc.pai(*line))
+    ran = ok(dc, *line, "--follow")
+    assert "keeps no hooks: this command notifies 127.0.0.1 when the job ends\n" in ran.err
+    assert "notified 127.0.0.1\n" in ran.err and len(receiver.seen) == 1
+    ran = ok(dc, *line[:-2], INVOKE_OPENPAI_NOTIFY=f"{receiver.uri}/x")
+    assert "keeps no hooks: nobody is notified of the job, unless you follow it\n" in ran.err
+    assert len(receiver.seen) == 1

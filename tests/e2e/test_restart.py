@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from openpai_tasks import __version__, exits
 from openpai_tasks.sdk.clusters.start_options import LocalOptions
 from openpai_tasks.settings.config import VARIABLES
 from openpai_tasks.tasks import cluster as tasks
+from tests import processes
 from tests.conftest import BIN, Shell
 from tests.ports import free_port
 from tests.server.workshop import until
@@ -33,11 +33,13 @@ SETTINGS = {
     "local.kubernetes-namespace": lambda folder: "lab",
     "local.kubernetes-node-selector": lambda folder: "pool=gpu",
     "local.kubernetes-priority-class": lambda folder: "low",
+    "local.kubernetes-priority-classes": lambda folder: "low=batch",
     "local.kubernetes-pull-secrets": lambda folder: "registry",
     "local.kubernetes-service-account": lambda folder: "lab",
     "local.kubernetes-storages": lambda folder: "home=pvc:home",
     "local.kubernetes-tolerations": lambda folder: "gpu:NoSchedule",
     "local.profile": lambda folder: "1.8",
+    "local.slurm-high-qos": lambda folder: "urgent",
     "local.slurm-images": lambda folder: "auto",
     "local.slurm-options": lambda folder: "--account=lab",
     "local.ssh": lambda folder: "off",
@@ -54,7 +56,7 @@ def facts(shell: Shell) -> dict[str, Any]:
 def kill(shell: Shell) -> dict[str, Any]:
     """Kill the server, and return its facts."""
     found = facts(shell)
-    os.kill(found["pid"], signal.SIGKILL)
+    processes.kill(found["pid"])
     return found
 
 

@@ -123,6 +123,51 @@ def test_clone_can_be_changed(cluster):
     assert bad.code == 120 and "list" in bad.err
 
 
+LIMITS = ("--max-time", "2m", "--requeue-on-timeout", "3", "--grace", "20s", "--keep-failed", "30m")
+
+
+def test_clone_can_have_the_limits_that_job_sub_gives(cluster):
+    command = "echo '<% it''s %>'"
+    submit(cluster, command, "-j", "unlimited", "--max-time", "1h")
+
+    def preview(*words):
+        found = yaml.safe_load(cluster.ok(*words, "--preview", "-o", "yaml").out)
+        plugins = found["extras"].get("com.microsoft.pai.runtimeplugin")
+        return found["taskRoles"], found["extras"].get("jobPolicy"), plugins
+
+    again = ("job.resubmit", "unlimited", "--gpu", "1")
+    expected = preview("job.sub", command, "--gpu", "1", *LIMITS, "--idle-stop", "1h")
+    assert preview(*again, *LIMITS, "--idle-stop", "1h") == expected
+    expected = preview("job.sub", command, "--gpu", "1", "--max-time", "1h", "--requeue-on-timeout", "1")
+    assert preview(*again, "--requeue-on-timeout", "1") == expected  # its limit stays
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--requeue-on-timeout", "1"), "--requeue-on-timeout needs a time limit: add --max-time"),
+        (("--max-time", "5m", "--grace", "1m"), "--grace needs --requeue-on-timeout"),
+        (("--requeue-on-timeout", "0"), "--requeue-on-timeout must be >= 1"),
+        (("--idle-stop", "1h"), "--idle-stop needs a job with GPUs: add --gpu"),
+        (("--exact", "--max-time", "5m"), "--exact repeats the job as it was"),
+    ],
+)
+def test_limits_that_do_not_fit_the_job_are_refused(cluster, plain_job, flags, words):
+    ran = cluster.inv("job.resubmit", plain_job, "--preview", *flags)
+    assert ran.code == 120 and words in ran.err
+
+
+def test_time_limit_is_refused_for_commands_with_holes(cluster, plain_job):
+    hole = ("-u", "parameters.word=it's", "-u", "taskRoles.main.commands=[echo <% $parameters.word %>]")
+    ran = cluster.inv("job.resubmit", plain_job, "--preview", "--max-time", "5m", *hole)
+    assert ran.code == 120 and "--max-time cannot limit commands that contain <%" in ran.err
+
+
+@pytest.fixture(scope="module")
+def plain_job(cluster):
+    return submit(cluster, "true", "-j", "no-limits")
+
+
 def test_gpu_flag_is_refused_for_several_roles_without_gpus(cluster):
     submit(cluster, "true", "-j", "two-roles", "--role", "a:", "--role", "b:", "--memoryMB", "64")
     ran = cluster.inv("job.resubmit", "two-roles", "--gpu", "1", "--preview")

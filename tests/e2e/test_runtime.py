@@ -70,7 +70,8 @@ def test_killed_job_is_retried_and_ends_with_the_numbers_of_an_undisturbed_one(p
         ".pai/metrics/main-0-1.jsonl",
     ]
     shown = project.ok("job.outputs", "killed", "-o", "json")
-    assert shown.json() == [] and "files of the runtime left out; --all includes them" in shown.err
+    assert all(one["name"].startswith("tensorboard/") for one in shown.json())  # where it is installed
+    assert "files of the runtime left out; --all includes them" in shown.err
 
 
 OFTEN = """

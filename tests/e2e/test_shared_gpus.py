@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import pytest
 
 from tests.conftest import Shell, make_shell
 from tests.e2e.test_embedded_cluster import facts
+from tests.processes import kill
 from tests.server.workshop import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has abstract names of sockets")
@@ -125,7 +125,7 @@ def test_gpu_of_a_task_stays_taken_while_its_server_is_killed_and_is_free_after_
     begun = "*~long/0/main-0-0/started"
     until(lambda: any(len(path.read_text().splitlines()) == 2 for path in jobs.glob(begun)))
     [started] = jobs.glob(begun)
-    os.kill(facts(ann)["pid"], signal.SIGKILL)
+    kill(facts(ann)["pid"])
     runner = started.read_text().split()[0]
     assert resources(bob) | {"taken": ""} == {"used": 0, "usable": 1, "total": 2, "taken": ""}
     assert f"(a job of another server, pid {runner})" in str(resources(bob)["taken"])

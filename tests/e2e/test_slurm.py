@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Shell, make_shell
+from tests.processes import kill
 from tests.server.engines.slurm_cluster import slurm_cluster
 from tests.server.workshop import until
 
@@ -31,7 +30,10 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 def test_a_job_runs_on_a_node_with_its_sources(shell: Shell) -> None:
     (shell.project / "train.py").write_text("import os; print('on', os.environ['SLURMD_NODENAME'])")
-    ran = shell.ok("job.sub", "python3 train.py", "--sources", "train.py", "--follow", *SMALL)
+    shell.ok("job.sub", "sleep 1", "-j", "first", *SMALL)
+    ran = shell.ok(
+        *("job.sub", "python3 train.py", "--sources", "train.py", "--follow", "--after", "first"), *SMALL
+    )
     assert ran.out.strip() in ("on node1", "on node2") and "local.engine" not in ran.err
 
 
@@ -70,9 +72,12 @@ def test_a_waiting_job_is_explained_in_slurms_words(shell: Shell) -> None:
     shell.ok("job.sub", "true", "-j", "behind", "--cpu", "4", "--mem", "100")
     why = until(lambda: "(Resources)" in (text := shell.ok("job.why", "behind").out) and text)
     assert "waits until enough CPUs, memory or GPUs are free (Resources)" in why
+    shell.ok("job.sub", "true", "-j", "last", "--after", "behind", *SMALL)
+    assert "waits for behind (WAITING)" in shell.ok("job.why", "last").out
     for name in ("behind", "large"):
         shell.ok("job.stop", name)
     assert shell.inv("job.wait", "behind").code != 0
+    assert "had to succeed first, and is STOPPED" in shell.ok("job.why", "last").out
 
 
 def test_commands_and_files_reach_a_task_by_ssh(shell: Shell) -> None:
@@ -93,9 +98,9 @@ def test_commands_and_files_reach_a_task_by_ssh(shell: Shell) -> None:
 def test_stopping_a_cluster_whose_server_was_killed_stops_its_jobs_in_slurm(shell: Shell) -> None:
     shell.ok("job.sub", "sleep 300", "-j", "left", *SMALL)
     until(lambda: "RUNNING" in shell.ok("job.status", "left").out)
-    os.kill(shell.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
+    kill(shell.ok("cluster.status", "-o", "json").json()["pid"])
     shell.ok("cluster.stop")
-    assert shell.run("squeue", "-h").out == ""
+    until(lambda: shell.run("squeue", "-h").out == "")  # the task has ended before its job in Slurm
     shell.ok("cluster.start")
 
 
@@ -103,7 +108,7 @@ def test_a_server_that_was_killed_is_started_again_with_slurm_or_not_at_all(
     shell: Shell, tmp_path: Path
 ) -> None:
     (tmp_path / "inv").symlink_to(Path(sys.executable).parent / "inv")
-    os.kill(shell.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
+    kill(shell.ok("cluster.status", "-o", "json").json()["pid"])
     refused = shell.inv("job.sub", "touch $HOME/ran-here", *SMALL, PATH=str(tmp_path), HOME=str(tmp_path))
     assert refused.code == 121 and refused.err.count("\n") == 1
     assert "the engine slurm cannot be used: there is no sbatch on this machine" in refused.err

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import signal
 import subprocess
 from collections.abc import Iterator
 
@@ -20,6 +18,7 @@ from tests.e2e.laptop import Laptop, laptop_with
 from tests.e2e.test_container import SECONDS
 from tests.forkserver import BIN
 from tests.ports import free_port
+from tests.processes import kill
 from tests.server.engines.slurm_cluster import slurm_cluster
 from tests.server.workshop import until
 
@@ -124,7 +123,7 @@ def test_a_broken_tunnel_is_restored_for_commands_that_run_and_for_new_ones(lapt
 
 def test_a_server_that_was_killed_is_started_again(laptop: Laptop) -> None:
     before, tunnels = laptop.server(), laptop.tunnels()
-    os.kill(before, signal.SIGKILL)
+    kill(before)
     ran = laptop.shell.ok("job.sub", "echo again", "-j", "again", "--follow", *SMALL)
     assert ran.out == "again\n" and laptop.server() != before and laptop.tunnels() == tunnels
 

@@ -15,6 +15,7 @@ from openpai_tasks.settings.home import socket_folder
 from tests.e2e.laptop import Laptop, laptop_with
 from tests.forkserver import BIN
 from tests.ports import free_port
+from tests.processes import kill
 from tests.server.workshop import until
 
 SMALL = ("--cpu", "1", "--mem", "100", "-a", "box")
@@ -137,7 +138,7 @@ def test_jobs_of_a_machine_that_was_rebooted_say_so_and_do_not_run_again(laptop:
     shell.ok("job.sub", f"echo run >>{runs}; sleep 600", "-j", "lost", *SMALL)
     until(lambda: runs.exists())
     [task] = (laptop.remote / ".openpai/local/jobs").glob("*lost*/**/started")
-    os.kill(laptop.server(), signal.SIGKILL)
+    kill(laptop.server())
     laptop.kill_tunnel()
     kill_tree(int(task.read_text().split()[0]))
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

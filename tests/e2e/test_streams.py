@@ -55,6 +55,16 @@ def test_command_ends_quietly_when_nobody_reads_and_in_one_line_on_a_full_disk(p
         assert printed_to(project, line, full) == (1 if line.startswith("paddlecloud") else 123, FULL)
 
 
+@pytest.mark.parametrize("line", ["pai --version", "opai job list", "paddlecloud help"])
+def test_command_in_a_removed_folder_ends_in_one_line(project, line):
+    ran = bash(project, f"mkdir gone && cd gone && rmdir ../gone && {line}")
+    assert ran.code == (1 if line.startswith("paddlecloud") else 123)
+    assert ran.err.splitlines()[-1] == (
+        "error: the current folder cannot be used: No such file or directory; change to another one"
+    )
+    assert "Traceback" not in ran.err
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_command_runs_without_stdin_and_stdout(project, program):
     ran = bash(project, f"{program} <&- >&-")

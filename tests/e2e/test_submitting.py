@@ -3,13 +3,14 @@
 import json
 import os
 import pty
-import signal
+import re
 import time
 
 import pytest
 import yaml
 
 from tests.forkserver import start_server
+from tests.server.workshop import until
 from tests.test_docs import ROOT, commands
 
 FILE = """
@@ -127,6 +128,10 @@ def test_flags_are_the_defaults_of_every_role(cluster):
         (["--image", ""], "a job needs an image"),
         (["--mem", "lots"], "16g"),
         (["--max-time", "soon"], "30m"),
+        (["--requeue-on-timeout", "2"], "needs a time limit: add --max-time"),
+        (["--grace", "5s"], "--grace needs --requeue-on-timeout"),
+        (["--max-time", "1m", "--requeue-on-timeout", "2", "--grace", "1m"], "shorter than --max-time"),
+        (["--idle-stop", "1h"], "--idle-stop needs a job with GPUs: add --gpu"),
         (["--mem", "16gg"], "--memoryMB needs megabytes or a size such as 512m or 16g, got '16gg'"),
         (["--ports", "8080"], "label"),
         (["--ports", "web=500"], "--ports web needs a number: up to 100 ports, or the port that the program"),
@@ -191,22 +196,88 @@ def test_tags_are_added_to_the_job(cluster):
     assert set(job["tags"]) == {"red", "two words"}
 
 
-def test_after_waits_for_success_and_reports_it(cluster):
+def state(cluster, name):
+    return cluster.ok("job.status", name, "-o", "json").json()["state"]
+
+
+def test_a_job_waits_on_the_cluster_for_others(cluster):
     gate = cluster.project / "gate"
     cluster.ok("job.sub", f"until test -e '{gate}'; do sleep 0.05; done", "-j", "first-step")
-    process = cluster.start("inv", "job.sub", "echo second", "--after", "first-step", "-f")
-    assert "waiting for job 'first-step'" in process.stderr.readline()
+    cluster.ok("job.sub", "true", "-j", "second-step", "--after", "first-step")
+    cluster.ok("job.sub", "true", "-j", "last-step", "--after", "first-step", "--after-any", "second-step")
+    until(lambda: state(cluster, "first-step") == "RUNNING")
+    ran = cluster.ok("job.why", "last-step")
+    assert "is WAITING: waits for first-step (RUNNING), second-step (WAITING; any end)" in ran.out
+    shown = cluster.ok("job.status", "second-step").out
+    assert "after: first-step (RUNNING)\nbefore: last-step (WAITING)" in shown
+    plan = cluster.ok("job.sub", "true", "--after", "first-step,last-step", "--preview", "-o", "table").out
+    assert "first-step has succeeded, last-step has succeeded" in plan
+    gate.touch()
+    cluster.ok("job.wait", "last-step")
+    assert state(cluster, "first-step") == "SUCCEEDED"
+
+
+def test_after_submits_nothing_if_the_other_job_is_unknown_or_has_failed(cluster):
+    ran = cluster.inv("job.sub", "true", "-j", "never", "--after", "no-such-step")
+    assert ran.code == 122 and "no job named 'no-such-step'" in ran.err
+    ran = cluster.inv("job.sub", "true", "-j", "never", "--after", "")
+    assert ran.code == 120 and "--after needs the name of a job, got ''" in ran.err
+    cluster.inv("job.sub", "exit 7", "-j", "broken-step", "-f")
+    ran = cluster.inv("job.sub", "echo second", "-j", "never", "--after", "broken-step")
+    assert ran.code == 7 and "nothing was submitted: job 'broken-step' had to succeed first" in ran.err
+    ran = cluster.inv("job.sub", "true", "-j", "never", "--after", "broken-step", "--preview")
+    assert ran.code == 7 and "job 'broken-step' had to succeed first, and is FAILED" in ran.err
+    assert cluster.inv("job.status", "never").code == 122
+
+
+def test_jobs_stopped_with_another_are_submitted_again_with_it(cluster):
+    gate = cluster.project / "gate2"
+    cluster.ok("job.sub", f"until test -e '{gate}'; do sleep 0.05; done; test -e '{gate}3'", "-j", "chain-a")
+    cluster.ok("job.sub", "true", "-j", "chain-b", "--after", "chain-a")
+    (cluster.project / "c.yaml").write_text(FILE.replace("from-file", "chain-c").replace("$GREETING", "hi"))
+    cluster.ok("job.submit", "c.yaml", "--after", "chain-b")
+    gate.touch()
+    assert cluster.inv("job.wait", "chain-c").code == 143
+    why = "job 'chain-b' had to succeed first, and is STOPPED"
+    assert f"because: {why}" in cluster.ok("job.status", "chain-c").out
+    shown = cluster.ok("job.why", "chain-c").out
+    assert f"chain-c is STOPPED: {why}" in shown
+    for name in ("chain-b", "chain-c"):  # chain-b alone would be refused
+        [advice] = cluster.ok("job.why", name, "-o", "json").json()["advice"]
+        assert advice == "`inv job.resubmit chain-a --with-dependents` runs it again with chain-a"
+    again = "job.resubmit chain-a --with-dependents` also runs what was stopped with it: chain-b"
+    assert again in cluster.ok("job.why", "chain-a").out
+    refused = cluster.inv("job.resubmit", "chain-b")
+    assert refused.code == 1 and "job 'chain-a' had to succeed first, and is FAILED" in refused.err
+    only = cluster.ok("job.resubmit", "chain-a", "--preview", "-o", "yaml")
+    assert "not submitted again: chain-b, chain-c, stopped with chain-a; --with-dependents" in only.err
+    gone = ("-u", 'extras.jobPolicy.after=[{"job": "removed"}]')
+    alone = cluster.ok("job.resubmit", "chain-b", *gone, "--preview", "-o", "yaml")
+    assert "it does not wait for job removed, which was removed from the cluster" in alone.err
+    assert "jobPolicy" not in alone.out
+    nothing = cluster.ok("job.resubmit", "chain-c", *gone, "--with-dependents", "--preview", "-o", "yaml")
+    assert "--with-dependents adds nothing: no job was stopped with chain-c" in nothing.err
+    (cluster.project / "gate23").touch()
+    ran = cluster.ok("job.resubmit", "chain-a", "--with-dependents", "-j", "chain-a2", "-o", "json")
+    last = re.search(r"job (chain-c-\w+) submitted", ran.err)[1]
+    cluster.ok("job.wait", last)
+    after = cluster.ok("job.status", last, "-o", "json").json()["after"]
+    assert [(one["job"].partition("~")[2][:8], one["met"]) for one in after] == [("chain-b-", True)]
+
+
+def test_the_client_waits_for_a_cluster_without_dependencies(cluster):
+    gate, uri = cluster.project / "gate4", cluster.ok("cluster.status", "-o", "json").json()["uri"]
+    owner = json.loads((cluster.home / "local" / "credentials.json").read_text())
+    login = ("--pai-uri", uri, "--user", owner["user"])
+    cluster.ok("cluster.add", "-a", "remote", *login, OPENPAI_PASSWORD=owner["password"])
+    cluster.ok("job.sub", f"until test -e '{gate}'; do sleep 0.05; done", "-j", "slow-step")
+    until(lambda: state(cluster, "slow-step") == "RUNNING")
+    process = cluster.start("inv", "job.sub", "echo next", "--after", "slow-step", "-f", "-a", "remote")
+    assert "keeps no dependencies between jobs: keep this running" in process.stderr.readline()
+    assert "waiting for job 'slow-step', which is RUNNING" in process.stderr.readline()
     gate.touch()
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (0, "second\n"), err
-    assert cluster.ok("job.status", "first-step", "-o", "json").json()["state"] == "SUCCEEDED"
-
-
-def test_after_submits_nothing_if_the_other_job_fails(cluster):
-    cluster.ok("job.sub", "exit 7", "-j", "broken-step")
-    ran = cluster.inv("job.sub", "echo second", "-j", "never", "--after", "broken-step")
-    assert ran.code == 7 and "nothing was submitted" in ran.err and "broken-step" in ran.err
-    assert cluster.inv("job.status", "never").code == 122
+    assert (process.returncode, out) == (0, "next\n"), err
 
 
 def test_a_template_takes_flags_sources_and_variables(cluster):
@@ -257,14 +328,12 @@ def test_v1_file_is_sent_unchanged_to_a_server_that_accepts_it(shell):
     assert "as v2" not in ran.err
 
 
-def test_dead_server_is_reported_in_one_line(shell):
+def test_a_stopped_server_is_reported_in_one_line(shell):
     shell.ok("cluster.start")
-    pid = shell.ok("cluster.status", "-o", "json").json()["pid"]
     shell.ok("job.sub", "sleep 60", "-j", "first-step")
-    process = shell.start("inv", "job.sub", "true", "-j", "second", "--after", "first-step")
-    assert "waiting for job" in process.stderr.readline()
-    os.kill(pid, signal.SIGKILL)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 121 and out == ""
-    assert err.startswith("error: no answer") and len(err.splitlines()) == 1
-    assert shell.inv("job.status", "second").code == 122  # nothing was submitted
+    process = shell.start("inv", "job.connect", "first-step")
+    assert "first-step" in process.stdout.readline()
+    shell.ok("cluster.stop", "--keep-jobs")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 121
+    assert err.splitlines()[0].startswith("job first-step continues") and "error: no answer" in err

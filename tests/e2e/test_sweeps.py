@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 import re
 import signal
 import time
@@ -177,13 +176,12 @@ def test_a_long_pause_is_respected_and_reported(limited, monkeypatch):
     assert len(messages) == 1 and re.match(r"the cluster asks for a pause of [1-6] s \(12 of 15", messages[0])
 
 
-def test_dead_cluster_is_reported_in_one_line_and_a_rerun_submits_the_rest(shell):
+def test_a_stopped_cluster_is_reported_in_one_line_and_a_rerun_submits_the_rest(shell):
     args = ("job.sub", "true", "-j", "hurt", "--sweep", "i=1..60", "--detach", "--cpu", "1")
     shell.ok("cluster.start")
-    pid = shell.ok("cluster.status", "-o", "json").json()["pid"]
     process = shell.start("inv", *args)
     until_submitted(shell, "hurt")
-    os.kill(pid, signal.SIGKILL)
+    shell.ok("cluster.stop", "--keep-jobs")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 121 and "to submit the rest" in err and "Traceback" not in err
     assert len(err.splitlines()) == 1

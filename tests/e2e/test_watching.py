@@ -255,6 +255,6 @@ def test_sweep_submission_that_did_not_arrive_is_repeated_after_the_outage(calm,
     run = SweepRun(client, sweep, calm.project, messages.append)
     [name] = sweep.points
     faults(calm, database=True, calls=6)  # the submission, four look-ups, and the first retry
-    run._submit_one(name)
+    run._submit_one(name, is_last=True)
     assert [line.partition(": ")[0] for line in messages] == ["cluster 'local' does not answer", BACK]
     assert calm.inv("job.wait", name).code == 0

@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from openpai_tasks.loopback.callers import TCP_TABLES, caller_process
+from openpai_tasks.loopback.callers import caller_process
+from openpai_tasks.net.tcp_tables import TCP_TABLES
 
 pytestmark = pytest.mark.skipif(not TCP_TABLES[0].exists(), reason="the system does not show it")
 ME = f"uid {os.getuid()}"

@@ -1,5 +1,6 @@
 """The HTTP client: addresses, TLS and proxies, over real sockets."""
 
+import os
 import sys
 
 import pytest
@@ -43,6 +44,14 @@ def test_queries_and_odd_addresses_are_escaped(serve):
     server = serve({"GET /a%20b/%C3%BC": "found"})
     status, content = get(HttpClient(), f"{server.uri}/a b/ü?x=1", params={"y": "ä&b", "z": None})
     assert (status, content) == (200, b"found") and server.seen[0].query == {"x": "1", "y": "ä&b"}
+
+
+def test_nothing_is_sent_to_a_server_of_another_user(serve):
+    server = serve({"GET /x": "found"})
+    assert get(HttpClient(users=frozenset([os.geteuid()])), f"{server.uri}/x")[0] == 200
+    with pytest.raises(ConnectionRefusedError, match="is used by another user's program"):
+        HttpClient(users=frozenset([os.geteuid() + 1])).request("GET", f"{server.uri}/x", Exchange(10.0))
+    assert len(server.seen) == 1
 
 
 @pytest.mark.parametrize("url", ["ftp://host/", "http://", "//host/", "http://host:x/"])

@@ -34,14 +34,18 @@ def cells(text):
 
 
 def test_jobs_of_kubernetes_are_a_table_without_nil(datacenter):
-    ran = datacenter(LISTS).type("get jobs")
+    there = datacenter({**LISTS, "GET /api/v1/filelist/": {"msg": "", "items": []}})
+    ran = there.type("get jobs -a")
     assert (ran.code, ran.err) == (0, "")
-    assert cells(ran.out) == [
-        ["NAME", "ACTIVE", "SUCC", "FAIL", "START", "COMP", "PS_READY", "PS_TOTAL"],
-        ["young", "3", "1", "0", END, "-", "0", "4"],
-        ["old", "0", "2", "0", START, END, "0", "0"],
-        ["ending", "Terminating", *["-"] * 6],
-    ]
+    head, young, old, ending = cells(ran.out)
+    assert head == ["NAME", "ACTIVE", "SUCC", "FAIL", "START", "COMP", "PS_READY", "PS_TOTAL"]
+    assert young == ["young", "3", "1", "0", END, "-", "0", "4"]
+    assert old == ["old", "0", "2", "0", START, END, "0", "0"]
+    assert ending == ["ending", "Terminating", *["-"] * 6]
+    for line in ("get jobs", "jobs"):
+        ran = there.type(line)
+        assert ran.err == "not listed: 1 ended job (`paddlecloud jobs -a` lists all)\n"
+        assert [row[line == "jobs"] for row in cells(ran.out)[1:]] == ["young", "ending"]
 
 
 def test_jobs_of_the_design_document_are_read(datacenter):
@@ -82,6 +86,27 @@ def test_workers_that_have_no_container_yet_are_listed(datacenter):
         ["b", "Failed", "-", "137", "OOMKilled"],
         ["c", "Unknown", "-", "-", "-"],
     ]
+
+
+def test_a_package_is_found_by_the_name_of_its_newest_job(datacenter):
+    """The path of the design document leads to ``jobs`` if nothing is there."""
+    older, newer = (job(name, succeeded=1, start_time=when) for name, when in (("a", START), ("b", END)))
+    for one in (older, newer):
+        one["metadata"]["annotations"] = {"paddle-job-package": "pkg"}
+    output = "/pfs/dc1/home/ann@example.org/jobs/b/output"
+
+    def files(request):
+        if request.query.get("path", request.query.get("arg")) != output:
+            return {"err": "no such file or directory", "results": None}
+        facts = {"Path": output, "ModTime": 0, "Size": 1, "IsDir": False}
+        return {"err": "", "results": facts if request.query["method"] == "stat" else [facts]}
+
+    there = datacenter({"GET /api/v1/jobs/": {"items": [older, newer]}, "GET /api/v1/pfs/files": files})
+    ran = there.type("pfs ls /pfs/dc1/home/ann@example.org/pkg/output")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, f"{output} :")
+    assert ran.err == f"/pfs/dc1/home/ann@example.org/pkg/output is {output}\n"
+    missing = there.type("pfs ls /pfs/dc1/home/ann@example.org/pkg/other")
+    assert missing.code == 1 and missing.err.endswith("/pkg/other: no such file or folder\n")
 
 
 def test_workers_of_an_unknown_job_are_an_error(datacenter):

@@ -64,7 +64,6 @@ def test_no_command_shows_the_commands_as_an_error(laptop):
         ("get pods", "get pods: the commands are get jobs, get workers, get quota"),
         ("submit", "submit needs PACKAGE (usage: paddlecloud submit [options] PACKAGE)"),
         ("submit pkg other", "submit: unexpected word 'other'"),
-        ("submit pkg", "what should the trainers run?"),
         ("submit nothing -entry true", "the package 'nothing' cannot be submitted: no such folder"),
         ("submit pkg/train.py -entry true", "the package 'pkg/train.py' cannot be submitted: it is not"),
         ("submit pkg -t other.py", "-topology: no file 'other.py' in the package 'pkg'"),

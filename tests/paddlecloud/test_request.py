@@ -68,10 +68,12 @@ def test_the_least_number_of_trainers_is_not_above_the_largest():
         check(min_instance=3, max_instance=2)
 
 
-def test_there_is_something_to_run():
+def test_an_entry_and_a_topology_may_be_left_out_but_not_blank():
     check(entry="", topology="modules/train.py")
-    with pytest.raises(InvalidArgument, match="what should the trainers run"):
-        check(entry=" ", topology="")
+    check(entry="", topology="")
+    for option in ("entry", "topology"):
+        with pytest.raises(InvalidArgument, match=f"-{option} is blank"):
+            check(**{"entry": "", option: " "})
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../train.py", "a/../../b"])

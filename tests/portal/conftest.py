@@ -2,59 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import html
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import requests
 
 from tests import browser
+from tests.portal.visitor import Visitor, Web
 
-
-class Web(requests.Session):
-    """A browser without scripts, which follows the page that leads to the host of a session."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.headers["accept"] = "text/html"
-
-    def request(self, method: Any, url: Any, **options: Any) -> requests.Response:  # type: ignore[override]
-        answer = super().request(method, url, **options)
-        if options.get("stream") or "text/html" not in answer.headers.get("content-type", ""):
-            return answer
-        found = re.search(r'id="home" href="http://([^/"]+)(/[^"]+)"', answer.text)
-        if not found:
-            return answer
-        self.headers["host"] = found[1]  # the system may not know *.localhost
-        root = "/".join(answer.url.split("/")[:3])
-        return super().request("GET", root + html.unescape(found[2]), timeout=60)
-
-
-class Visitor:
-    """A browser without scripts that is signed in to the portal."""
-
-    def __init__(self, link: str) -> None:
-        self.root = link.partition("/open/")[0]
-        self.web = Web()
-        assert self.web.get(link, timeout=60).status_code == 200
-
-    def get(self, path: str, **options: Any) -> requests.Response:
-        return self.web.get(self.root + path, timeout=60, **options)
-
-    def post(self, path: str, data: Any = None, **options: Any) -> requests.Response:
-        """Send a form with the token that the pages carry."""
-        return self.web.post(
-            self.root + path, data={"csrf": self.token, **(data or {})}, timeout=60, **options
-        )
-
-    @functools.cached_property
-    def token(self) -> str:
-        found = re.search(r'<meta name="csrf" content="([^"]+)">', self.get("/c/local/jobs").text)
-        assert found
-        return found[1]
+__all__ = ["Visitor", "Web"]
+SESSION = re.compile(r"http://[^/]+/c/")
+"""Pages of a session; the link that leads there has their path only in its query."""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +39,7 @@ def chromium() -> Iterator[Any]:
 def open_link(page: Any, address: str) -> str:
     """Sign a page of Chromium in; return the address of the portal for its session."""
     page.goto(address)
-    page.wait_for_url("**/c/**")
+    page.wait_for_url(SESSION)
     return str(page.url.partition("/c/")[0])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -74,7 +75,7 @@ def example(folder: Path) -> Iterator[Shell]:
         )
         shell.inv("job.wait", "missing-module")
         shell.ok("job.sub", "sleep 600", "--job-name", "long-training", "--tag", "nightly")
-        shell.ok("job.sub", "sleep 600", "--job-name", "queued-evaluation")
+        shell.ok("job.sub", "sleep 600", "--job-name", "queued-evaluation", "--cpu", str(os.cpu_count()))
         yield shell
     finally:
         shell.pai("cluster.portal", "--stop")

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from openpai_tasks.sdk.clusters.portal import write_redirect
-from tests.portal.conftest import Visitor, Web, open_link
+from tests.portal.conftest import SESSION, Visitor, Web, open_link
 
 STRICT = {
     "default-src 'none'",
@@ -179,7 +179,7 @@ class Overheard(http.server.BaseHTTPRequestHandler):
 
 def test_a_browser_sends_a_session_to_no_other_server(tab, link, tmp_path):
     tab.goto(write_redirect(tmp_path / "redirect.html", link()))  # as commands open it
-    tab.wait_for_url("**/c/local/jobs")
+    tab.wait_for_url(SESSION)
     name = tab.root.removeprefix("http://").partition(".")[0]
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Overheard) as server:
         server.seen = []

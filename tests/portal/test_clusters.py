@@ -2,9 +2,11 @@
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from openpai_tasks import sdk
 from openpai_tasks.backends.base import ClusterSample
 from openpai_tasks.portal.pages import cluster as cluster_page
 from tests.attacks import ATTACKS, forbidden
@@ -77,6 +79,7 @@ def lab(cluster):
                 "grouplist": [],
             },
             f"GET {API}/virtual-clusters": {"default": capacity, f"vc{TEXT}": capacity},
+            f"GET {API}/cluster/sku-types": {"V100": {"cpu": 4, "memory": 9, "gpu": 1}, "CPU": {"gpu": 0}},
             f"GET {API}/kubernetes/nodes": {"items": [node, "odd", {}]},
             f"GET {API}/storages": {"storages": []},
             f"GET {API}/jobs": listed,
@@ -99,7 +102,7 @@ def test_the_cluster_shows_its_virtual_clusters_queue_and_machines(visitor, lab)
     assert text.index(">first<") < text.index(">second")
     assert "<strong>GPUs in use in the last hour</strong>" in text
     assert "<strong>GPUs in use in the last day</strong>" in text and "Tasks waiting" not in text
-    assert "Free GPUs: <strong>2 of 8</strong>" in text
+    assert "Free GPUs: <strong>2 of 8 V100</strong></p>" in text
     assert "Not ready" in text and "1.0 GiB" in text
     assert not forbidden(text) and "<script>alert" not in text
     assert 'aria-current="page">Cluster' in text
@@ -107,13 +110,22 @@ def test_the_cluster_shows_its_virtual_clusters_queue_and_machines(visitor, lab)
 
 def test_the_cluster_is_followed_live(cluster, visitor):
     follow(visitor, "/c/local/cluster.live", "CPUs", "No jobs are waiting or running")
-    cluster.ok("job.sub", "sleep 60", "--job-name", "busy")
+    cluster.ok("job.sub", "sleep 600", "--job-name", "busy")
     follow(visitor, "/c/local/cluster.live", ">busy<", "state-running")
     cluster.ok("job.sub", "true", "--cpu", "500", "--job-name", "large")
     follow(visitor, "/c/local/cluster.live", ">large<", "state-waiting", '<p class="wait-reason">it ')
     cluster.ok("job.stop", "large")
     cluster.ok("job.stop", "busy")
     follow(visitor, "/c/local/cluster.live", "No jobs are waiting or running")
+
+
+def test_a_new_job_is_asked_for_again_until_the_cluster_has_looked_at_it(monkeypatch):
+    reasons = iter(["the cluster has not started it yet", "it needs a GPU"])
+    monkeypatch.setattr(sdk.diagnosis, "wait_reason", lambda client, job: next(reasons))
+    job = SimpleNamespace(key="ann~new", state="WAITING", submitted=time.time() * 1000)
+    history = cluster_page.History(())
+    shown = [cluster_page._explain(None, history, [job])[job.key] for _ in range(3)]
+    assert shown == ["the cluster has not started it yet", *["it needs a GPU"] * 2]
 
 
 def test_a_history_is_drawn_from_its_second_sample_on():

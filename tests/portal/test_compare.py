@@ -15,8 +15,8 @@ echo "{\"score\": $((lr * depth))}"
 """
 TABLE = """\
 JOB                DURATION  LR  LOSS.LAST  LOSS.BEST  SCORE
-runs-lr-1-depth-1  0.1s      1   8 *        8 *        1
-runs-lr-2-depth-1  0.1s      2   18         18         2 *
+runs-lr-1-depth-1      0.1s   1  8 *        8 *        1
+runs-lr-2-depth-1      0.1s   2  18         18         2 *
 * best of all
 """
 BEST_LOSS = ["runs-lr-1-depth-3", "and", "2", "more"]
@@ -75,10 +75,11 @@ def test_runs_are_selected_in_the_list_and_the_best_is_read_off_the_comparison(t
     tab.get_by_text("Columns").first.click()
     tab.get_by_label("Metrics and results").fill("loss")
     tab.wait_for_url("**metrics=loss")
-    tab.get_by_label("Jobs of sweep runs", exact=True).click()
+    tab.get_by_label("Jobs of sweep runs", exact=True).press("Space")
     tab.wait_for_url("**open=runs")
     assert "8 best" in sweep.inner_text() and tab.locator("tr.member").count() == 12
     tab.get_by_role("searchbox").press_sequentially("depth-")
+    tab.wait_for_url("**q=depth-**")  # on a slow machine, a filter acts before all is typed
     tab.wait_for_selector("tr:has-text('other')", state="detached")
     tab.get_by_label("Select all jobs of this page").check()
     tab.get_by_text("12 selected").wait_for()
@@ -96,6 +97,17 @@ def test_runs_are_selected_in_the_list_and_the_best_is_read_off_the_comparison(t
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_a_line_alone_in_a_chart_has_the_name_of_its_job(tab, runs):
+    from playwright.sync_api import expect
+
+    tab.goto(f"{tab.root}/c/local/compare?job=other&job=runs-lr-1-depth-1")
+    expect(tab.locator(".legend")).to_have_text("runs-lr-1-depth-1")
+    expect(tab.locator("figcaption")).to_contain_text("lowest 8 at step 2, runs-lr-1-depth-1")
+    tab.get_by_label("X axis").select_option("time")
+    expect(tab.locator("figure svg[role=group]")).to_have_attribute("aria-label", re.compile("loss by time"))
+    expect(tab.locator(".legend")).to_have_text("runs-lr-1-depth-1")
+
+
 def test_the_page_finds_jobs_by_name_tag_and_sweep(visitor, runs):
     page = visitor.get("/c/local/compare?q=stud").text
     assert "Choose 2 to 50 jobs" in page and "job=runs" not in page  # a part of a tag is no tag
@@ -104,6 +116,7 @@ def test_the_page_finds_jobs_by_name_tag_and_sweep(visitor, runs):
     two = visitor.get("/c/local/compare?job=other&job=runs-lr-1-depth-1&all=1").text
     assert '<span class="added">' in two and ">image<" in two and "exit 3" in two
     assert "/c/local/compare?job=runs-lr-1-depth-1&amp;all=1" in two  # without the other one
+    assert "<title>Compare other ·" in visitor.get("/c/local/compare?job=other").text
     assert visitor.get("/c/local/compare?job=nothing").status_code == 404
     numbers = visitor.get("/c/local/compare.json?job=runs&metric=loss&x=time").json()
     assert len(numbers["series"]) == 12 and numbers["x"] == "time"

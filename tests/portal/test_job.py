@@ -1,7 +1,9 @@
 """The pages of one job: why it failed, its attempts, its document, running it again, comparing it."""
 
+import contextlib
 import json
 import re
+import sqlite3
 from html import unescape
 
 import pytest
@@ -11,6 +13,7 @@ from openpai_tasks.portal.pages.job_document import as_text
 from tests.attacks import ALL
 from tests.portal.conftest import Visitor
 from tests.scripted import Reply
+from tests.server.workshop import until
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'`"
 TWO_TASKS = {
@@ -43,6 +46,18 @@ def text(page):
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
 
 
+def test_a_waiting_job_is_moved_to_the_front(visitor, cluster):
+    for name in ("greedy", "waits-1", "waits-2"):
+        cluster.ok("job.sub", "sleep 100", "-j", name, "--cpu", "999", "--memoryMB", "64")
+    until(lambda: cluster.ok("job.status", "greedy", "-o", "json").json()["state"] == "RUNNING")
+    page = visitor.get("/c/local/jobs/waits-2").text
+    assert "Move to the front" in page and "place 2 of 2 in virtual cluster default" in text(page)
+    assert visitor.post("/c/local/jobs/waits-2/move").ok
+    assert "place 1 of 2 in virtual cluster default" in text(visitor.get("/c/local/jobs/waits-2").text)
+    assert "Move to the front" not in visitor.get("/c/local/jobs/greedy").text
+    cluster.ok("job.stop", "-y", "greedy", "waits-1", "waits-2")
+
+
 def test_a_failure_is_explained_by_the_exit_code_of_the_command(visitor, failed):
     page = visitor.get("/c/local/jobs/fails").text
     assert "the command of main-" in page and "ended with exit code 3" in page
@@ -54,6 +69,7 @@ def test_a_failure_is_explained_by_the_exit_code_of_the_command(visitor, failed)
     assert (
         shown.index("Submitted") < shown.index("Retrying attempt 0 failed") < shown.index("the job has ended")
     )
+    assert "not retried: no retries are left (<code>" in page and "`" not in shown
     assert "<title>fails: logs ·" in visitor.get("/c/local/jobs/fails/logs").text
     assert shown.rindex("TaskFailed") < shown.index("the job has ended")
 
@@ -64,6 +80,19 @@ def test_the_page_names_the_port_of_a_program_and_its_environment(cluster, visit
     shown = text(visitor.get("/c/local/jobs/listens").text)
     assert re.search(r"web \d+ listens on 8080", shown)
     assert "Python /opt/some-venv" in shown
+
+
+def test_the_page_warns_of_idle_gpus_and_counts_runs_after_the_time_limit(cluster, visitor):
+    """The server has recorded both."""
+    cluster.ok("job.sub", "sleep 600", "-j", "idle")
+    until(lambda: cluster.ok("job.status", "idle", "-o", "json").json()["state"] == "RUNNING")
+    with contextlib.closing(sqlite3.connect(cluster.home / "local/cluster.db", timeout=60)) as database:
+        change = "UPDATE jobs SET requeues = 2, gpus_idle_since = submitted - 3660000 WHERE name = 'idle'"
+        database.execute(change)
+        database.commit()
+    shown = text(visitor.get("/c/local/jobs/idle").text)
+    assert "Warning: its GPUs have been idle for 1h 01m" in shown and "2 after the time limit" in shown
+    cluster.ok("job.stop", "idle", "--yes")
 
 
 def test_earlier_attempts_can_be_seen(visitor, failed):
@@ -159,6 +188,30 @@ def test_the_form_offers_to_resume_a_job_with_checkpoints_or_to_start_fresh(clus
         assert visitor.post(path, {"document": document, "name": f"saves-{name}", "start": start}).ok
         assert cluster.ok("job.logs", f"saves-{name}", "--follow").out == f"{name}\n"
     assert "Start from the beginning" not in visitor.get("/c/local/jobs/fails/resubmit/document").text
+
+
+def test_jobs_that_wait_for_each_other_are_linked_and_submitted_again_together(cluster, visitor):
+    gate = cluster.project / "gate"
+    cluster.ok("job.sub", f"until test -e '{gate}'; do sleep 0.05; done; exit 1", "-j", "leads")
+    form = {"command": "true", "job_name": "follows", "after": "leads", "draft": "draft-of-follows"}
+    checked = visitor.post("/c/local/submit/check", form, headers={"accept": "application/json"}).json()
+    assert "--after leads" in checked["command"] and "after=['leads']" in checked["python"]
+    page = visitor.post("/c/local/submit", form).text
+    assert re.search(r"After leads \((RUNNING|WAITING)\)", text(page)) and "waits for leads (" in page
+    assert re.search(r'href="/c/local/jobs/[^"/]*~leads"', page)
+    assert 'name="after" value="leads"' in visitor.get("/c/local/jobs/follows/resubmit").text
+    gate.touch()
+    assert cluster.inv("job.wait", "follows").code == 143
+    assert "job 'leads' had to succeed first, and is FAILED" in text(
+        visitor.get("/c/local/jobs/follows").text
+    )
+    assert "Before follows (STOPPED)" in text(visitor.get("/c/local/jobs/leads").text)
+    for path in ("resubmit", "resubmit/document"):
+        assert "to wait for the new job: follows" in text(visitor.get(f"/c/local/jobs/leads/{path}").text)
+    again = {"command": "true", "job_name": "leads-2", "with_dependents": "1", "draft": "draft-of-leads-2"}
+    assert visitor.post("/c/local/jobs/leads/resubmit", again).url.endswith("~leads-2")
+    (second,) = cluster.ok("job.status", "leads-2", "-o", "json").json()["dependents"]
+    cluster.ok("job.wait", second["job"])
 
 
 def test_a_double_click_submits_a_job_again_once(cluster, visitor, failed):
@@ -275,11 +328,12 @@ def test_a_failure_is_fixed_by_the_form_of_its_page(cluster, tab):
 
     (cluster.project / "boom.py").write_text(BOOM)
     how = ("--sources", "boom.py", "--env", "NOTE=a b", "--max-time", "10m", "--tag", "first")
+    how += ("--requeue-on-timeout", "2")
     cluster.ok("job.sub", "python3 boom.py 0", *how, "-j", "boom")
     cluster.inv("job.wait", "boom")
     cause = "ZeroDivisionError: float division by zero (boom.py, line 6)"
     why = cluster.ok("job.why", "boom").out
-    assert why.startswith(f"boom is FAILED: {cause}\n") and why.splitlines()[-1].startswith("exit code 1; ")
+    assert why.startswith(f"boom failed: {cause}\n") and why.splitlines()[-1].startswith("exit code 1; ")
     tab.goto(f"{tab.root}/c/local/jobs/boom")
     assert tab.title().startswith("boom ")
     expect(tab.locator(".cause")).to_have_text(cause)
@@ -290,20 +344,21 @@ def test_a_failure_is_fixed_by_the_form_of_its_page(cluster, tab):
     expect(command).to_have_value("python3 boom.py 0")
     expect(tab.locator("[name=env_value]")).to_have_value("a b")
     expect(tab.get_by_label("Time limit of a task")).to_have_value("600s")
+    expect(tab.get_by_label("Runs after the time limit")).to_have_value("2")
     expect(tab.get_by_label("Tags")).to_have_value("first")
     tab.get_by_role("link", name="Document").click()
     expect(tab.get_by_label("Document")).to_have_value(
-        re.compile("time limit of 600 s\n *python3 boom.py 0\n")
+        re.compile("time limit of 600 s, requeued up to 2 times, 60 s grace\n *python3 boom.py 0\n")
     )
     tab.get_by_role("link", name="Form").click()
     command.fill("python3 boom.py 4; echo $NOTE > $PAI_OUTPUT_DIR/note.txt")
     tab.get_by_label("Job name").fill("fixed")
     tab.get_by_role("button", name="Submit").click()
     tab.wait_for_url(re.compile("~fixed$"))
-    expect(tab.locator(".heading .state")).to_have_text("Succeeded", timeout=30_000)
+    expect(tab.locator(".heading .state")).to_have_text("Succeeded")
     expect(tab.locator("#job-log")).to_contain_text("rate 4.0")
     expect(tab.locator("#job-outputs")).to_contain_text("note.txt 4 B")
-    assert re.match(r"fixed succeeded in [\d.]+s; 1 output file\n", cluster.ok("job.why", "fixed").out)
+    assert re.match(r"fixed succeeded in [\d.]+ s; 1 output file\n", cluster.ok("job.why", "fixed").out)
     tab.get_by_role("link", name="Provenance").click()
     expect(tab.locator(".facts").first).to_contain_text("Repeats")
 
@@ -378,7 +433,7 @@ def test_a_page_changes_without_losing_what_is_open(cluster, tab, tmp_path):
     tab.click("summary:has-text('Commands')")
     copy = tab.locator("[data-copy='pai job.logs waits --follow']")
     copy.click()
-    tab.wait_for_selector(".copied")
+    expect(tab.locator("#announce")).to_have_text("Copied")
     assert tab.evaluate("() => navigator.clipboard.readText()") == "pai job.logs waits --follow"
     plain = tab.locator("[data-key=ssh] code")
     expect(plain).to_contain_text("ssh ")  # without a click

@@ -4,15 +4,18 @@ import re
 
 import pytest
 
+from tests.server.workshop import until
+
 HOSTILE = "</td><script>alert(1)</script>"
 
 
 @pytest.fixture(scope="module")
 def names(cluster):
     """Three jobs: one that succeeded, one that failed, one that runs until it is stopped."""
-    for name, command in {"good": "echo fine", "bad": "exit 3", "long": "sleep 600"}.items():
+    for name, command in {"good": "echo fine", "bad": "lost-command || exit 3", "long": "sleep 600"}.items():
         cluster.ok("job.sub", command, "--job-name", f"list-{name}", "--tag", f"tag-{name}")
     cluster.inv("job.wait", "list-good"), cluster.inv("job.wait", "list-bad")
+    until(lambda: cluster.ok("job.status", "list-long", "-o", "json").json()["state"] == "RUNNING")
     return ["list-good", "list-bad", "list-long"]
 
 
@@ -28,6 +31,8 @@ def test_the_list_shows_states_tags_and_links(visitor, names):
         "list-bad": "failed",
         "list-long": "running",
     }
+    cause = "lost-command: command not found"
+    assert f'title="{cause}">{cause}</td>' in page.text and page.text.count(cause) == 2
     assert "tag-good" in page.text and "/c/local/jobs/" in page.text
 
 

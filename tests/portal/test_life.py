@@ -17,6 +17,7 @@ from openpai_tasks.portal.starting import PROGRAM
 from tests.conftest import make_shell
 from tests.portal.conftest import Visitor
 from tests.ports import free_port
+from tests.processes import kill
 
 
 def until(condition, seconds=60):
@@ -97,8 +98,7 @@ def test_commands_at_once_start_one_portal(own):
 def test_a_killed_portal_is_started_again_at_its_place(own):
     before = link(own).partition("/open/")[0]
     (killed,) = facts(own)
-    os.kill(killed["pid"], signal.SIGKILL)
-    until(lambda: not is_alive(killed["pid"]))
+    kill(killed["pid"])
     after = link(own)
     (now,) = facts(own)
     assert after.startswith(before) and now["pid"] != killed["pid"]

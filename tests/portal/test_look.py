@@ -19,8 +19,10 @@ PAGES = [
         f"{JOB}/{tab}"
         for tab in (
             "logs",
+            "records",
             "metrics",
             "outputs",
+            "outputs/note.txt",
             "document",
             "provenance",
             "resubmit",
@@ -31,8 +33,10 @@ PAGES = [
     "/c/local/submit",
     "/c/local/submit/file",
     "/c/local/cluster",
+    "/c/local/report",
     "/c/local/storage",
     "/c/local/storage/home",
+    "/c/local/storage/home/jobs/look-1/output/note.txt",
     "/clusters",
     "/c/local/compare?job=look-1&job=look-2",
     "/c/local/sweeps",
@@ -52,7 +56,8 @@ def job(cluster):
     point = (
         'echo "{\\"time\\": $x, \\"name\\": \\"loss\\", \\"value\\": $x, \\"step\\": $x, \\"index\\": $y}"'
     )
-    lines = f"echo out; for x in 0 1; do for y in 0 1; do {point}; done; done; exit 3"
+    files = """echo note > $PAI_OUTPUT_DIR/note.txt; echo '{"level": "INFO", "message": "a record"}'"""
+    lines = f"echo out; {files}; for x in 0 1; do for y in 0 1; do {point}; done; done; exit 3"
     for name in ("look-1", "look-2"):
         cluster.ok("job.sub", lines, "--job-name", name)
     result = """echo '{"loss": '{x}'}'"""

@@ -92,6 +92,7 @@ def test_files_are_listed_with_their_sizes(visitor, written):
 def test_each_kind_of_file_has_a_preview(visitor, written, name, shown):
     page = visitor.get(f"{FILES}/outputs/{name}")
     assert page.status_code == 200 and shown in page.text
+    assert "<title>writes: " in page.text
 
 
 def test_downloads_are_the_bytes_of_the_file(visitor, written):

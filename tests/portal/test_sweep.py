@@ -191,6 +191,15 @@ def test_metrics_are_plotted_while_the_job_runs(cluster, visitor, tab, tmp_path)
     tab.reload()  # the settings stay
     plot.locator("text:text-is('time')").wait_for()
     assert plot.get_by_label("Log y").is_checked() and axis(picture)[:3] == ["0.5", "1", "2"]
+    shared = tab.url  # shows the same to someone with other settings
+    tab.evaluate("""localStorage.setItem("plots", '{"x": "step", "smooth": 0.5, "logX": ["loss"]}')""")
+    tab.goto(shared)
+    plot.locator("text:text-is('time')").wait_for()
+    assert plot.get_by_label("Log y").is_checked() and not plot.get_by_label("Log x").is_checked()
+    assert plot.get_by_label("Smooth").input_value() == "0"
+    tab.goto(f"{tab.root}/c/local/jobs/measures/metrics")
+    plot.locator("text:text-is('step')").wait_for()
+    assert "plot-smooth=0.5" in tab.url and "plot-log-x=loss" in tab.url and "plot-log-y" not in tab.url
     only = visitor.get("/c/local/jobs/measures/metrics?metric=lo*").text
     assert only.count("<figure") == 1 and "NaN" not in only
     assert "with such names" in visitor.get("/c/local/jobs/measures/metrics?metric=none").text
@@ -251,6 +260,23 @@ def test_a_plot_is_smoothed_filtered_and_saved(tab, long_job):
     assert "main-0" in texts and "main-1" not in texts and "step" in texts
     faint = [one for one in drawn.iter("{http://www.w3.org/2000/svg}path") if one.get("opacity") == "0.25"]
     assert len(faint) == 2 and all(len(one.get("d", "")) > 5000 for one in faint)  # behind the smooth lines
+
+
+def test_values_of_a_plot_are_shown_by_a_tap_until_the_next_one_elsewhere(chromium, signed_in, long_job):
+    from playwright.sync_api import expect
+
+    root, state = signed_in
+    phone = {"viewport": {"width": 390, "height": 800}, "has_touch": True}
+    page = chromium.new_context(storage_state=state, **phone).new_page()
+    page.goto(f"{root}/c/local/jobs/long/metrics?metric=loss")
+    plot = page.locator("figure[data-key=loss]")
+    plot.locator("svg[tabindex] text").first.wait_for()
+    plot.locator("svg[tabindex]").tap()
+    expect(plot.locator(".plot-tip li")).to_have_count(3)
+    expect(plot.locator(".plot-tip")).to_be_visible()
+    page.get_by_role("heading", name="long").tap()
+    expect(plot.locator(".plot-tip")).to_be_hidden()
+    page.context.close()
 
 
 def test_the_script_of_plots_chooses_the_same_ticks(tab):

@@ -3,13 +3,11 @@
 import csv
 import io
 import json
-import os
-import signal
 
 import pytest
 import requests
 
-from tests.portal.test_life import is_alive
+from tests.processes import kill
 from tests.server.workshop import until
 
 BURN = """python3 -c "
@@ -44,8 +42,7 @@ def test_a_job_shows_its_processor_time_and_memory_while_it_runs(cluster, burnt)
 def test_samples_survive_a_killed_server_and_belong_to_the_ended_job(cluster, burnt):
     before = rows(cluster, burnt)
     pid = json.loads((cluster.home / "local/server.json").read_text())["pid"]
-    os.kill(pid, signal.SIGKILL)
-    until(lambda: not is_alive(pid))
+    kill(pid)
     until(lambda: len(rows(cluster, burnt)) > len(before))
     (cluster.home / "end").touch()
     cluster.ok("job.wait", burnt)
@@ -66,6 +63,45 @@ def test_the_page_of_a_job_has_plots_of_its_usage(visitor, cluster, burnt):
     assert "<strong>Memory in GiB</strong>" in text and "GPU use" not in text
 
 
+def test_the_report_sums_hours_their_use_and_failures(visitor, cluster, burnt):
+    cluster.inv("job.sub", "exit 3", "--job-name", "fails", "--tag", "bad", "--follow")
+    report = cluster.ok("cluster.report", "--since", "1h", "-o", "json")
+    [row] = report.json()
+    assert "jobs of all users, by user, since 20" in report.err
+    assert row["jobs"] == 2 and 0 < row["cpu_hours"] < 1 and row["gpu_hours"] == 0 and row["gpu_used"] is None
+    assert 0 < row["cpu_used"] <= 110 and 0 < row["failed"] < 100
+    table = cluster.ok("cluster.report", "--by", "tag", "-o", "csv").out.splitlines()
+    assert table[0] == "name,jobs,gpu_hours,gpu_used,cpu_hours,cpu_used,waited,failed"
+    assert [line.split(",")[0] for line in table[1:]] == ["", "bad"] and table[2].endswith(",100.0")
+    page = visitor.get("/c/local/report?by=tag&since=1h").text
+    assert "<strong>CPUs in use, by tag</strong>" in page and ">bad</th>" in page
+    assert visitor.get("/c/local/report.csv?by=tag").text.splitlines()[0] == table[0]
+    for flags, problem in (
+        (["--by", "x"], "--by: expected user"),
+        (["--since", "-"], "--since: expected a d"),
+    ):
+        refused = cluster.inv("cluster.report", *flags)
+        assert refused.code == 120 and problem in refused.err and refused.err.count("\n") == 1
+
+
+def test_only_administrators_see_what_others_used(cluster, burnt):
+    known = json.loads((cluster.home / "local/server.json").read_text())
+    root = f"http://127.0.0.1:{known['port']}/rest-server/api/v2"
+    owner = {"authorization": f"Bearer {(cluster.home / 'local/token').read_text().strip()}"}
+    account = {"username": "guest", "password": "guest-password", "admin": False, "email": ""}
+    assert requests.post(f"{root}/users", headers=owner, json=account, timeout=60).status_code == 201
+    login = {"username": "guest", "password": "guest-password"}
+    token = requests.post(f"{root}/authn/basic/login", json=login, timeout=60).json()["token"]
+    guest = {"authorization": f"Bearer {token}"}
+    path = f"{root}/embedded/report"
+    assert requests.get(path, headers=guest, timeout=60).json()["rows"] == []
+    refused = requests.get(path, headers=guest, params={"username": "all"}, timeout=60)
+    assert refused.status_code == 403 and "not allowed to see what other users used" in refused.text
+    assert requests.get(path, headers=owner, params={"by": "x"}, timeout=60).status_code == 400
+    (row,) = requests.get(path, headers=owner, params={"points": 1500}, timeout=60).json()["rows"]
+    assert len(row["series"]) == 100
+
+
 def test_the_api_returns_few_rows_if_asked_and_refuses_others(cluster, burnt):
     known = json.loads((cluster.home / "local/server.json").read_text())
     root = f"http://127.0.0.1:{known['port']}/rest-server/api/v2"
@@ -74,7 +110,7 @@ def test_the_api_returns_few_rows_if_asked_and_refuses_others(cluster, burnt):
     user = json.loads(cluster.ok("job.status", burnt, "-o", "json").out)["user"]
     path = f"{root}/jobs/{user}~{burnt}/attempts/0/taskRoles/main/taskIndex/0/attempts/0/usage"
     body = requests.get(path, headers=bearer, params={"points": 2}, timeout=60).json()
-    assert body["isRecorded"] is True and len(body["rows"]) == 2
+    assert body["unrecorded"] == "" and len(body["rows"]) == 2
     assert body["rows"][0]["values"]["cpu"][1] >= body["rows"][0]["values"]["cpu"][0] > 0
     assert requests.get(path, timeout=60).status_code == 401
     assert requests.get(path, headers=bearer, params={"points": "x"}, timeout=60).status_code == 400

@@ -96,8 +96,8 @@ def mutated(draw: Any, real: Any) -> str:
     """The text of a real answer in which up to three parts are missing, added or of another type."""
     value = copy.deepcopy(real)
     for _ in range(draw(st.integers(1, 3))):
-        place = draw(st.sampled_from(_places(value)))
-        value = _changed(
+        place = draw(st.sampled_from(places(value)))
+        value = changed(
             value,
             place,
             draw(st.sampled_from(("set", "set", "set", "drop", "add"))),
@@ -111,16 +111,16 @@ def body(real: Any) -> st.SearchStrategy[bytes]:
     return st.sampled_from(BROKEN) | mutated(real).map(str.encode) | mutated(real).map(str.encode)
 
 
-def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     found = [path]
     if len(path) < 8:
         for key, item in inner:
-            found += _places(item, (*path, key))
+            found += places(item, (*path, key))
     return found
 
 
-def _changed(value: Any, place: tuple[Any, ...], how: str, odd_one: Any) -> Any:
+def changed(value: Any, place: tuple[Any, ...], how: str, odd_one: Any) -> Any:
     if not place:
         if how == "add" and isinstance(value, dict):
             return {**value, "unheard of": odd_one}

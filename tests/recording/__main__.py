@@ -7,11 +7,13 @@ import tempfile
 from pathlib import Path
 
 from tests.recording.session import record
-from tests.recording.svg import render
+from tests.recording.svg import render, render_still
 
 TITLE = "A session on a terminal: submit a job and follow its output, list the jobs, plot a metric"
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        picture = render(record(Path(folder)), TITLE)
-    Path(sys.argv[1]).write_text(picture, encoding="utf-8")
+        frames = record(Path(folder))
+    file = Path(sys.argv[1])
+    file.write_text(render(frames, TITLE), encoding="utf-8")
+    file.with_stem(f"{file.stem}-still").write_text(render_still(frames[-1], TITLE), encoding="utf-8")

@@ -33,7 +33,7 @@ for epoch in range(1, 7):
     print(f"epoch {epoch}  loss {loss:.3f}  accuracy {1 - loss / 2:.1%}", flush=True)
 """
 PROMPT, CURSOR = "$ ", "█"
-COLUMNS, LINES = 80, 32
+COLUMNS, LINES = 80, 34
 KEY, THOUGHT, SHORTEST, LONGEST, END = 0.05, 0.6, 0.05, 0.8, 8.0  # seconds
 
 Row = tuple[tuple[str, str], ...]

@@ -1,8 +1,8 @@
-"""An animated picture of a terminal session: CSS keyframes, no script, real text."""
+"""Pictures of a terminal session, animated (CSS keyframes, no script, real text) and still."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from xml.sax.saxutils import escape
@@ -11,6 +11,7 @@ from tests.recording.session import COLUMNS, LINES, Frame, Row
 
 WIDTH, HEIGHT = 8.4, 17  # of a character
 MARGIN, BASE = 18, 13  # of the window; from the top of a line to the feet of its letters
+WINDOW = round(COLUMNS * WIDTH + 2 * MARGIN), LINES * HEIGHT + 2 * MARGIN
 COLOURS = {  # of a light and of a dark window, each with a contrast of 4.5 or more
     "paper": ("#ffffff", "#16191d"),
     "edge": ("#c9d1d9", "#3a4048"),
@@ -30,6 +31,8 @@ text{{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",mo
 text{{fill:var(--ink);white-space:pre}}
 .bold{{font-weight:bold}}.window{{fill:var(--paper);stroke:var(--edge)}}
 {fills}
+"""
+MOTION = """\
 .past{{visibility:hidden}}
 @media(prefers-reduced-motion:no-preference){{
 text{{animation:{seconds:.2f}s step-end infinite}}
@@ -56,13 +59,30 @@ def render(frames: Sequence[Frame], title: str) -> str:
     spans = sorted({(line.start, line.end) for line in lines})
     names = {span: f"t{number}" for number, span in enumerate(spans)}
     total = times[-1]
-    width, height = round(COLUMNS * WIDTH + 2 * MARGIN), LINES * HEIGHT + 2 * MARGIN
+    keyframes = "\n".join(_keyframes(names[span], span, total) for span in spans)
+    texts = (_text(line, names[line.start, line.end], line.end == total) for line in lines)
+    return _window(title, MOTION.format(seconds=total, keyframes=keyframes), texts)
+
+
+def render_still(frame: Frame, title: str) -> str:
+    """Return a picture of one frame, with a button that says that the session can be played."""
+    texts = (_text(Line(number, row, 0, 0), "", True) for number, row in enumerate(frame.rows) if row)
+    x, y = WINDOW[0] / 2, WINDOW[1] / 2
+    button = (
+        f'<circle class="paper" cx="{x:g}" cy="{y:g}" r="40" stroke="var(--edge)" stroke-width="2"/>',
+        f'<path class="blue" d="M{x - 12:g} {y - 20:g}l34 20l-34 20z"/>',
+    )
+    return _window(title, ".paper{fill:var(--paper)}\n", (*texts, *button))
+
+
+def _window(title: str, style: str, content: Iterable[str]) -> str:
+    width, height = WINDOW
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">',
         f"<title>{escape(title)}</title>",
-        f"<style>{_style(total, [_keyframes(names[span], span, total) for span in spans])}</style>",
+        f"<style>{_colours()}{style}</style>",
         f'<rect class="window" x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="8"/>',
-        *(_text(line, names[line.start, line.end], line.end == total) for line in lines),
+        *content,
         "</svg>\n",
     ]
     return "\n".join(parts)
@@ -87,10 +107,10 @@ def _keyframes(name: str, span: tuple[float, float], total: float) -> str:
     return f"{rule}.{name}{{animation-name:{name}}}"
 
 
-def _style(seconds: float, keyframes: Sequence[str]) -> str:
+def _colours() -> str:
     light, dark = (";".join(f"--{name}:{pair[at]}" for name, pair in COLOURS.items()) for at in (0, 1))
     fills = "".join(f".{name}{{fill:var(--{name})}}" for name in list(COLOURS)[3:])
-    return STYLE.format(light=light, dark=dark, fills=fills, seconds=seconds, keyframes="\n".join(keyframes))
+    return STYLE.format(light=light, dark=dark, fills=fills)
 
 
 def _text(line: Line, name: str, last: bool) -> str:

@@ -21,10 +21,20 @@ def last_screen(picture):
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
+def pictures(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recording")
     Shell(ROOT, folder / "home").ok("docs.recording", "--to", str(folder / "session.svg"))
-    return (folder / "session.svg").read_text()
+    return [(folder / name).read_text() for name in ("session.svg", "session-still.svg")]
+
+
+@pytest.fixture
+def recorded(pictures):
+    return pictures[0]
+
+
+@pytest.fixture
+def still(pictures):
+    return pictures[1]
 
 
 def test_a_recording_shows_the_commands_and_the_output_of_the_job(recorded):
@@ -35,14 +45,20 @@ def test_a_recording_shows_the_commands_and_the_output_of_the_job(recorded):
     assert "0.986338" in screen[-2]
 
 
+def test_the_still_picture_shows_the_last_screen(still, recorded):
+    assert last_screen(still) == last_screen(recorded)
+    assert "animation" not in still and "<circle" in still and len(still) < len(recorded) / 3
+
+
 def test_a_recording_needs_nothing_else_and_names_no_folder_of_this_machine(recorded):
     assert len(recorded.encode()) < 150_000
     assert not [word for word in ("<script", "href", "url(", "@import") if word in recorded]
     assert not [path for path in (tempfile.gettempdir(), Path.home(), ROOT) if str(path) in recorded]
 
 
-def test_the_picture_in_the_documentation_shows_the_commands_of_the_script():
-    screen = last_screen((ROOT / "docs/images/session.svg").read_text())
+@pytest.mark.parametrize("name", ["session.svg", "session-still.svg"])
+def test_the_pictures_in_the_documentation_show_the_commands_of_the_script(name):
+    screen = last_screen((ROOT / "docs/images" / name).read_text())
     assert [line.removeprefix(PROMPT) for line in screen if line.startswith(PROMPT)] == [*COMMANDS, CURSOR]
     assert len(screen) <= LINES and max(map(len, screen)) <= COLUMNS
 

@@ -45,11 +45,11 @@ def test_a_rising_line_goes_from_the_lower_left_to_the_upper_right():
 
 def test_axes_have_round_numbers_at_their_places():
     lines = str(Chart("loss", [Series("", [(10, 0.25), (500, 2), (90, 1)])])).split("\n")
-    assert lines[0] == "loss" and lines[1].startswith("2.0 ┤") and lines[-3].startswith("    │")
+    assert lines[0] == "loss" and lines[1].startswith("2.0 ┤") and lines[-4].startswith("    │")
     assert [line.split()[0] for line in lines if "┤" in line] == ["2.0", "1.5", "1.0", "0.5"]
-    assert lines[-1].split() == ["100", "200", "300", "400", "500"]
-    places = [match.start() for match in re.finditer("┬", lines[-2])]
-    assert [lines[-1].find(text) for text in ("200", "300")] == [place - 1 for place in places[1:3]]
+    assert lines[-2].split() == ["100", "200", "300", "400", "500"] and lines[-1].strip() == "step"
+    places = [match.start() for match in re.finditer("┬", lines[-3])]
+    assert [lines[-2].find(text) for text in ("200", "300")] == [place - 1 for place in places[1:3]]
 
 
 def texts_of(low, high, most=6, log=False, **kind):
@@ -217,3 +217,17 @@ def test_charts_and_tables_are_drawn_below_each_other():
     for text in (str(page), without_colours(draw(page))):
         assert text.startswith("loss\n") and text.endswith("\n\nJOB\na")
     assert drawing.frame(page, 80, 100)
+
+
+@pytest.mark.parametrize(
+    ("lines", "whole", "height"), [(6, 0, 3), (10, 1, 3), (24, 2, 4), (40, 3, 5), (99, 3, 12)]
+)
+@pytest.mark.parametrize("columns", [40, 120])
+def test_live_charts_fit_a_low_screen(columns, lines, whole, height):
+    drawn = [Chart(f"metric {n}", [Series(job, LINE.points) for job in ("one", "two")]) for n in range(3)]
+    page = Page([*drawn, TextTable(["JOB", "LAST"], [["one", "1"], ["two", "2"]])])
+    shown = [without_colours(line) for line in drawing.frame(page, columns, lines)]
+    assert len(shown) <= lines and max(map(columns_of, shown)) <= columns
+    assert sum("──  two" in line for line in shown) == whole
+    assert len([line for line in shown[: height + 1] if re.search("[│┤]", line)]) == height
+    assert (shown[-1] == "…") == (whole < 3) and (shown[-1].split() == ["two", "2"]) == (whole == 3)

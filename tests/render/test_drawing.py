@@ -110,7 +110,7 @@ def test_an_empty_table_has_its_header(terminal):
 def test_wide_characters_align():
     rows = [{"name": "漢字", "size": 1}, {"name": "abcd", "size": 2}, {"name": "e\u0301", "size": 3}]
     lines = without_colours(draw(table(*rows, columns=("name", "size")))).split("\n")
-    assert lines == ["NAME  SIZE", "漢字  1 B", "abcd  2 B", "e\u0301     3 B"]
+    assert lines == ["NAME  SIZE", "漢字   1 B", "abcd   2 B", "e\u0301      3 B"]
 
 
 STYLES = {"SUCCEEDED": "32", "FAILED": "31", "RUNNING": "36", "WAITING": "33", "STOPPED": "2"}

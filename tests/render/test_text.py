@@ -25,8 +25,8 @@ ROWS = [Row("one", 1, ("a", "b")), Row("three", None)]
 def test_table_has_aligned_columns_and_a_dash_for_missing_values():
     assert render.format_values(ROWS, ("name", "gpus", "tags")).splitlines() == [
         "NAME   GPUS  TAGS",
-        "one    1     a, b",
-        "three  -     -",
+        "one       1  a, b",
+        "three     -  -",
     ]
 
 

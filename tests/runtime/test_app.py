@@ -32,6 +32,17 @@ def test_callbacks_run_in_order(app, log):
     assert log == ["start", "main", "end"]
 
 
+def test_program_learns_that_it_should_save_and_stop(tmp_path):
+    """SIGTERM no longer ends it, also with metrics, whose handler would."""
+    loop = "while not runtime.should_stop(): print('step', flush=True)\nprint('saved'); sys.exit(143)"
+    text = f"import runtime\nruntime.log_metric('loss', 1)\nassert not runtime.should_stop()\n{loop}"
+    process = Program(tmp_path, text).start()
+    assert process.stdout is not None and process.stdout.readline() == "step\n"
+    process.terminate()
+    out, err = process.communicate(timeout=100)
+    assert (process.returncode, out.splitlines()[-1], err) == (143, "saved", "")
+
+
 def test_result_is_that_of_main():
     app = App()
     app.on("main")(lambda: 42)

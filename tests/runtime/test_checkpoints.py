@@ -80,7 +80,7 @@ def test_training_killed_ten_times_ends_with_the_same_numbers(tmp_path):
             pass  # somewhere within the step
         process.kill()
         process.communicate()
-        assert process.returncode == -signal.SIGKILL, seed
+        assert process.returncode in (-signal.SIGKILL, 0), seed  # 0 if this test got no processor for so long
     code, again, err = killed.run(FC_FRAMEWORK_ATTEMPT_ID="10")
     assert (code, err) == (0, ""), seed
     assert again.splitlines()[-1] == out.splitlines()[-1], seed

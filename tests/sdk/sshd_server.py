@@ -81,7 +81,7 @@ class Sshd:
     def drop(self) -> None:
         """End every connection, and leave the server as it is."""
         assert self.process is not None
-        for child in _children(self.process.pid):
+        for child in children(self.process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, 9)
 
@@ -172,7 +172,7 @@ def unresponsive_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
     found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True).stdout
     direct = [int(word) for word in found.split()]
-    return direct + [below for child in direct for below in _children(child)]
+    return direct + [below for child in direct for below in children(child)]

@@ -42,12 +42,12 @@ def test_clusters_are_recorded_and_removed_with_their_jobs(shell):
     address = "https://pai.example.org"
     shell.ok("cluster.add", "lab", address, "--user", "ann", "--no-check", "--token", "x")
     shell.ok("cluster.add", "lab-2", address, "--user", "ann", "--no-check", "--token", "x")
-    assert listed(shell, "clusters") == ["local", "lab", "lab-2"]
+    assert listed(shell, "clusters") == ["local", "lab", "lab-2", "any"]
     jobs = shell.home / "cache" / "names" / "jobs"
     jobs.mkdir()
     (jobs / "lab").write_text("old\n")
     shell.ok("cluster.delete", "lab")
-    assert listed(shell, "clusters") == ["local", "lab-2"]
+    assert listed(shell, "clusters") == ["local", "lab-2", "any"]
     assert listed(shell, "jobs/lab") == []
 
 

@@ -8,10 +8,13 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import sysconfig
 import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -38,6 +41,7 @@ graphroot = "{folder}/store"
 rootless_storage_path = "{folder}/store"
 runroot = "{folder}/run"
 """
+LEFT_OUT = {"test", "site-packages", "dist-packages", "__pycache__", "idlelib", "tkinter", "ensurepip"}
 REGISTRIES_CONF = '[[registry]]\nlocation = "{address}"\ninsecure = true\n'
 
 
@@ -78,11 +82,12 @@ class Docker(Kit):
         self.environment = {"DOCKER_HOST": f"unix://{folder}/docker.sock"}
         self.start()
 
-    def start(self) -> None:
+    def start(self, *, live_restore: bool = True) -> None:
         log = self.folder / "dockerd.log"
         argv = ["dockerd", "--data-root", f"{self.folder}/data", "--exec-root", f"{self.folder}/exec"]
         argv += ["--host", self.environment["DOCKER_HOST"], "--pidfile", f"{self.folder}/docker.pid"]
-        argv += ["--iptables=false", "--ip6tables=false", "--bridge=none", "--live-restore"]
+        argv += ["--iptables=false", "--ip6tables=false", "--bridge=none"]
+        argv += ["--live-restore"] if live_restore else []
         with log.open("ab") as output:
             self.daemon = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
@@ -199,3 +204,20 @@ def libraries(program: Path) -> list[Path]:
             return []
     listed = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
     return [Path(word) for word in listed.split() if word.startswith("/")]
+
+
+def python_files() -> dict[str, Path]:
+    """Return the files of this interpreter and its standard library for an image."""
+    library, name = Path(sysconfig.get_path("stdlib")), f"python3.{sys.version_info.minor}"
+    found = {"/usr/local/bin/python3": Path(os.path.realpath(sys.executable))}
+    for folder, below, names in os.walk(library):
+        below[:] = set(below) - LEFT_OUT
+        files = [Path(folder, name) for name in names if not name.endswith(".a")]
+        found |= {f"/usr/local/lib/{name}/{path.relative_to(library)}": path for path in with_bytecode(files)}
+    return found
+
+
+def with_bytecode(files: list[Path]) -> list[Path]:
+    """Add the files of bytecode, as far as they exist, or each container would compile all that it loads."""
+    cached = (Path(cache_from_source(path)) for path in files if path.suffix == ".py")
+    return [*files, *(path for path in cached if path.exists())]

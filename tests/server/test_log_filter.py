@@ -1,13 +1,16 @@
-"""The log when file descriptors run out: one line a minute, whichever logger reports it."""
+"""What the server prints when descriptors, space or memory run out: one line a minute."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import os
+import sqlite3
+from pathlib import Path
 
 import pytest
 
+from openpai_tasks.server import command
 from openpai_tasks.server.command import RepeatFilter
 
 
@@ -72,3 +75,38 @@ def test_repeated_web_server_warning_is_logged_once(log: logging.Logger, lines: 
         log.warning("Invalid HTTP request received.")
     log.warning("another")
     assert lines == ["Invalid HTTP request received.", "another"]
+
+
+MALFORMED = "database disk image is malformed"  # as SQLite also reports EIO of a read
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "x"), "could not: No space left on device: x"),
+        (sqlite3.OperationalError("database or disk is full"), "could not: database or disk is full"),
+        (sqlite3.DatabaseError(MALFORMED), f"could not: {MALFORMED}"),
+        (MemoryError(), "could not: out of memory"),
+        (ImportError("x.so: failed to map segment from shared object"), "could not: out of memory"),
+    ],
+)
+def test_errors_of_the_machine_are_logged_as_one_line_a_minute(
+    log: logging.Logger, lines: list[str], error: Exception, line: str
+) -> None:
+    for _ in range(3):
+        try:
+            raise error
+        except Exception:
+            log.exception("could %s", "not")
+    assert lines == [line]
+
+
+def test_server_that_finds_no_space_ends_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "server.json"))
+
+    monkeypatch.setattr(command, "run", run)
+    assert command.main(["--home", str(tmp_path), "--engine", "process"]) == 125
+    assert capsys.readouterr().err == f"error: No space left on device: {tmp_path}/server.json\n"

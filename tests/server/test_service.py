@@ -113,7 +113,8 @@ def test_unusable_folder_is_reported_in_one_line(tmp_path: Path) -> None:
     (folder / "cluster.db").write_text("this is no database, and long enough to be seen as none" * 20)
     refused = run("--home", str(folder))
     assert refused.returncode == 120
-    assert refused.stderr == f"error: cannot use the folder {folder}: file is not a database\n"
+    why = "file is not a database; to start without its jobs, move cluster.db away"
+    assert refused.stderr == f"error: cannot use the folder {folder}: {why}\n"
 
 
 @pytest.mark.parametrize("flags", [("--engine", "foo"), ("--engine-option", "a=b")])

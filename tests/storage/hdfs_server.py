@@ -60,7 +60,7 @@ class Hdfs:
     def start(self) -> Hdfs:
         try:
             self._format()
-            self._launch("namenode.NameNode")
+            self.launch("namenode.NameNode")
             self.start_data_node()
             self._until(self.is_ready)
         except BaseException:
@@ -74,7 +74,7 @@ class Hdfs:
 
     def start_data_node(self) -> None:
         """Call it from the main thread: the process ends with the thread that it was started by."""
-        self._launch("datanode.DataNode")
+        self.launch("datanode.DataNode")
 
     def until_data_node_answers(self) -> None:
         """Wait until a file of several blocks can be written: ports open before the name node knows it."""
@@ -92,9 +92,15 @@ class Hdfs:
 
     def kill_data_node(self) -> None:
         """Kill it without warning, as a power failure would."""
-        process = self._processes.pop("datanode.DataNode")
+        self.kill("datanode.DataNode")
+
+    def kill(self, name: str) -> None:
+        process = self._processes.pop(name)
         process.kill()
         process.wait()
+
+    def pids(self, name: str) -> list[int]:
+        return [self._processes[name].pid] if name in self._processes else []
 
     def stop(self, patience: float = 15.0) -> None:
         for process in self._processes.values():
@@ -134,7 +140,7 @@ class Hdfs:
         finally:
             self.stop(patience=120.0)
 
-    def _launch(self, name: str, conf: str = "conf") -> None:
+    def launch(self, name: str, conf: str = "conf") -> None:
         label = f"{name}-{conf}" if conf != "conf" else name
         with open(self.folder / f"{label}.log", "ab") as log:
             self._processes[label] = subprocess.Popen(
@@ -196,8 +202,8 @@ class HdfsPair(Hdfs):
         try:
             self._format("one")
             shutil.copytree(self.folder / "one-names", self.folder / "two-names")
-            self._launch("namenode.NameNode", "one")
-            self._launch("namenode.NameNode", "two")
+            self.launch("namenode.NameNode", "one")
+            self.launch("namenode.NameNode", "two")
             self.start_data_node()
             self._until(self.is_ready)
         except BaseException:

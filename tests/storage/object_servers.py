@@ -77,13 +77,22 @@ class Server:
         self.name, self.folder = name, Path(tempfile.mkdtemp(prefix=f"{name}-"))
         self.data = self.folder / "data"
         self.data.mkdir()
+        self.port = free_port()
+        self.host = f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        """Kill it without warning; `start` starts it again at the same port."""
+        self._process.kill()
+        self._process.wait()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_process": None}  # it belongs to the worker that started it
 
     def start(self) -> Server:
-        self.port = free_port()
-        self.host = f"127.0.0.1:{self.port}"
         with open(self.folder / "log", "ab") as log:
             self._process = subprocess.Popen(
                 COMMANDS[self.name](self.data, self.port),

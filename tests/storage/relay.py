@@ -38,6 +38,7 @@ class Relay:
     asked: list[str] = field(default_factory=list)  # method and path of every request, where they are HTTP's
     moved: dict[str, int] = field(default_factory=lambda: {TO_SERVER: 0, TO_CLIENT: 0})
     connections: int = 0
+    listen: tuple[str, int] = ("127.0.0.1", 0)
 
     def __enter__(self) -> Relay:
         relay = self
@@ -48,10 +49,10 @@ class Relay:
                     relay._serve(self.request)
 
         self._lock, self._closed = threading.Lock(), threading.Event()
-        self._listener = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._listener = socketserver.ThreadingTCPServer(self.listen, Handler)
         self._listener.daemon_threads = True
-        self.address: tuple[str, int] = ("127.0.0.1", self._listener.server_address[1])
-        self.host = f"127.0.0.1:{self.address[1]}"
+        self.address: tuple[str, int] = (self.listen[0], self._listener.server_address[1])
+        self.host = f"{self.address[0]}:{self.address[1]}"
         self._thread = threading.Thread(target=self._listener.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
         return self
@@ -109,7 +110,7 @@ class Relay:
         """The fault that meets this piece, and at which of its bytes."""
         with self._lock:
             for fault in self.faults:
-                where = piece.find(fault.old) if fault.act == "swap" else fault.at - count
+                where = piece.find(fault.old) if fault.old else fault.at - count
                 if fault.act != "busy" and fault.way == way and 0 <= where < len(piece):
                     self._take(fault)
                     return fault, where

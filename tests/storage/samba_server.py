@@ -86,6 +86,11 @@ class Samba:
             raise
         return self
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """Kill the server and the process of each connection, as a power failure would."""
         assert self._process is not None

@@ -17,7 +17,7 @@ from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import plan_copy
-from openpai_tasks.storage.hdfs.native.rpc import Block
+from openpai_tasks.storage.hdfs.native import rpc
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
@@ -54,7 +54,7 @@ def bad_connection(hdfs, monkeypatch):
         def make(act, way, at, times=1) -> Relay:
             host, port = hdfs.data_address
             relay = stack.enter_context(Relay(f"{host}:{port}", [Mishap(act, way, at, times)]))
-            monkeypatch.setattr(Block, "addresses", lambda self: [relay.address])
+            monkeypatch.setattr(rpc, "_address", lambda node: relay.address)
             return relay
 
         yield make

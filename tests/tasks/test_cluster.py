@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from openpai_tasks.sdk.clusters import editing
 from tests.sdk.pai_server import PASSWORD, USER, PaiServer
 
 
@@ -145,7 +146,7 @@ def editor(shell, name, text):
 def test_invalid_edit_is_saved_aside_and_the_clusters_file_is_unchanged(shell, add):
     add(OPENPAI_PASSWORD=PASSWORD)
     before = (shell.home / "clusters.yaml").read_text()
-    ran = shell.inv("cluster.edit", EDITOR=editor(shell, "my editor", "- cluster_alias: [oops"))
+    ran = shell.inv("cluster.edit", "--editor", editor(shell, "my editor", "- cluster_alias: [oops"))
     assert_one_line(ran, 120, "not valid YAML (line", "nothing was changed")
     assert "cluster.edit" not in ran.err
     assert (shell.home / "clusters.yaml").read_text() == before
@@ -161,7 +162,28 @@ def test_valid_edit_is_saved_and_leaves_no_draft(shell):
     assert [row["alias"] for row in shell.ok("cluster.list", "-o", "json").json()] == ["local", "mine"]
     assert "hunter22" not in (shell.home / "clusters.yaml").read_text()
     assert not list(shell.home.glob("clusters-edit-*"))
-    assert "nothing changed" in shell.ok("cluster.edit", EDITOR="true").err
+    assert "nothing changed" in shell.ok("cluster.edit", "--editor", "true").err
+
+
+def test_the_editor_is_vs_code_if_nothing_else_is_set_and_needs_a_terminal(shell, tmp_path, monkeypatch):
+    assert_one_line(shell.inv("cluster.edit", EDITOR="vi"), 120, "cluster.edit needs a terminal", "--editor")
+    for name in ("code", "nano", "mine"):
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for variables, wanted in (
+        ({}, ["code", "--wait"]),
+        ({"EDITOR": "nano"}, ["nano"]),
+        ({"EDITOR": "nano", "VISUAL": "mine"}, ["mine"]),
+    ):
+        for name in ("EDITOR", "VISUAL"):
+            monkeypatch.setenv(name, variables.get(name, ""))
+        assert editing.editor_command("") == wanted
+    assert editing.editor_command("nano -w") == ["nano", "-w"]
+    (tmp_path / "code").unlink()
+    monkeypatch.setenv("EDITOR", "")
+    monkeypatch.setenv("VISUAL", "")
+    assert editing.editor_command("") == ["nano"]
 
 
 def test_select_checks_the_alias_and_reports_an_override(shell, add):

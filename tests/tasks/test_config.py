@@ -65,7 +65,10 @@ def test_set_and_unset_write_a_private_file(project, inv):
             ["config.set", "imgae=x"],
             "error: no setting named 'imgae', did you mean image? (known: ",
         ),
-        (["config.set", "cpu=2", "zzz=1"], "error: no setting named 'zzz' (known: cluster-alias, image"),
+        (
+            ["config.set", "cpu=2", "zzz=1"],
+            "error: no setting named 'zzz' (known: cluster-alias, any-clusters",
+        ),
         (["config.set", "cpu"], "error: invalid setting 'cpu': expected name=value"),
         (["config.set", "cpu=two"], "error: config.set: cpu must be a whole number, got 'two'"),
         (["config.set", "cpu=0"], "error: config.set: cpu must be at least 1, got '0'"),

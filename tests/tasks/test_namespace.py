@@ -149,8 +149,8 @@ def test_flags_of_jobs_are_the_options_of_jobs():
     from openpai_tasks.tasks.views import job_flags
 
     names = {field.name for field in dataclasses.fields(options.JobOptions)}
-    of_one_command = {"command", "ssh", "template", "parameter"}  # job.sub
-    assert set(job_flags.FLAGS) - {"preview"} == names - of_one_command
+    declared = {"command", "ssh", "template", "parameter", "notify", "keep_failed"}  # by their commands
+    assert set(job_flags.FLAGS) - {"preview"} == names - declared
     assert set(options.READERS) == names > set(options.SETTINGS)
 
 

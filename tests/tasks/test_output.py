@@ -1,6 +1,7 @@
 """Output, messages and errors cannot control a terminal, whatever text they contain."""
 
 import csv
+import errno
 import fcntl
 import io
 import json
@@ -139,6 +140,16 @@ def test_error_cannot_control_a_terminal_or_add_lines(text):
         PaiTask(fail)(Context())
     assert not forbidden(ended.value.message) and ended.value.message.count("\n") == 2
     assert not forbidden(str(UsageError(text))) and "\n" not in str(UsageError(text))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EMFILE])
+def test_an_error_of_the_disk_or_the_machine_is_one_line(number):
+    def fail(c):
+        raise OSError(number, "It is full", "/home/\x1bann")
+
+    with pytest.raises(Exit) as ended:
+        PaiTask(fail)(Context())
+    assert (ended.value.code, ended.value.message) == (125, "error: It is full: /home/\\x1bann")
 
 
 def test_traceback_cannot_control_a_terminal():

@@ -1,5 +1,6 @@
 """`pai`: needs no tasks.py, honours one, knows the classic commands, completes without starting Python."""
 
+import errno
 import os
 import re
 import shlex
@@ -8,6 +9,7 @@ import subprocess
 
 import pytest
 
+from openpai_tasks import __main__, compat
 from openpai_tasks.tasks import namespace
 from openpai_tasks.tasks.framework import invoke_patches
 from openpai_tasks.tasks.pai.flat_names import CLASSIC
@@ -264,3 +266,13 @@ def test_invalid_settings_file_of_the_user_is_an_error(project):
     ran = project.pai("config.show")
     assert ran.code == 120
     assert ran.err.startswith(f"error: cannot read {home}/.invoke.yaml, line 2: ")
+
+
+def test_program_that_finds_no_descriptor_while_it_loads_ends_with_one_line(monkeypatch, capsys):
+    def load():
+        raise OSError(errno.EMFILE, "Too many open files", "/lib/a.py")
+
+    monkeypatch.setattr(compat, "load_invoke", load)
+    with pytest.raises(SystemExit) as ended:
+        __main__.main()
+    assert (ended.value.code, capsys.readouterr().err) == (125, "error: Too many open files: /lib/a.py\n")

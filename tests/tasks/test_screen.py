@@ -34,7 +34,7 @@ with LiveView(sys.stderr, transient={transient}) as live:
             say(f"note {{number}} " + "z" * 100)
     {end}
 """
-KEPT = ["step 29", "NAME   STATE    STEP", "job-0  RUNNING  29", "job-1  RUNNING  29"]
+KEPT = ["step 29", "NAME   STATE    STEP", "job-0  RUNNING    29", "job-1  RUNNING    29"]
 NOTES = [f"note {number} " + "z" * 100 for number in (10, 20)]
 
 
@@ -94,7 +94,7 @@ def test_a_tall_live_view_stays_within_the_terminal(asked):
 
 def test_tall_view_that_stays_is_whole_and_there_once():
     code, shown = python(live(jobs=30), lines=10)
-    rows = [f"{f'job-{one}':6}  RUNNING  29" for one in range(30)]
+    rows = [f"{f'job-{one}':6}  RUNNING    29" for one in range(30)]
     assert code == 0 and screen(shown, 80, lines=10) == [
         *notes(80),
         "step 29",

@@ -138,7 +138,7 @@ def answered(shell, keys, *words):
     return process.returncode, messages
 
 
-@pytest.mark.parametrize("line", ["delete t1", "remove t1", "storage delete t1"])
+@pytest.mark.parametrize("line", ["delete t1", "remove t1"])
 def test_flat_removal_asks_on_a_terminal(shell, line):
     (shell.project / "t1").write_text("data")
     code, shown = answered(shell, b"n\n", *line.split())

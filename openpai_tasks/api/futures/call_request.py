@@ -41,6 +41,7 @@ class CallFlags(TypedDict, total=False):
     update: Words
     workspace: str
     virtual_cluster: str
+    priority: str
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,9 @@ class ExecutorRecord:
         except FileExistsError:
             ways = f"PaiExecutor.attach({name!r}) collects its results; name={name + '-$'!r} makes a new one"
             raise ConfigError(f"an executor named {name!r} exists: {ways}") from None
+        except ConfigError:  # the disk is full: leave no record that nobody can read
+            path.unlink(missing_ok=True)
+            raise
         record._held = path.open("rb")
         fcntl.flock(record._held, fcntl.LOCK_SH)
         return record

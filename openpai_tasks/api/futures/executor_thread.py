@@ -56,11 +56,11 @@ class ExecutorThread:
         """Run a call; raise if it is too late for that."""
         with self._changed:
             self.check()
+            self._start()  # which may fail: then, nothing is queued
             now = time.monotonic()
             self._queued = (self._queued[0] if self._queue else now, now)
             self._queue.append(call)
             self._open.add(call.future)
-            self._start()
             if len(self._queue) in (1, MOST_CALLS):
                 self._changed.notify_all()
 
@@ -133,8 +133,9 @@ class ExecutorThread:
         """Start the thread: a daemon, as jobs can run for days and outlive this program."""
         if self._thread is None:
             name = f"PaiExecutor-{self._record.name}"
-            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            thread.start()
+            self._thread = thread
 
     # The thread
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 from openpai_tasks.backends.base import NOT_SHARED, TokenStore
 from openpai_tasks.backends.http import bodies, logins
+from openpai_tasks.backends.http.ahead import PendingCall, call_key
 from openpai_tasks.backends.http.errors import answer_error, cause, chain, redirect_target, status_line
 from openpai_tasks.backends.http.redirects import may_follow, origin
 from openpai_tasks.backends.http.retries import NEVER, TOO_MANY, UNAVAILABLE, USUAL, Policies, Retries
@@ -21,6 +23,7 @@ from openpai_tasks.net.exchange import CONNECT_SECONDS, TOTAL, AnswerTooLarge, D
 from openpai_tasks.net.http1 import HttpAnswer
 from openpai_tasks.net.http_client import HttpClient
 from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.settings import home
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from openpai_tasks.text.hints import command
@@ -75,6 +78,7 @@ class ServerConnection:
         self._learn, self._say = learn, say
         self._policies = policies
         self._hint = hint  # why there are no credentials
+        self.pending: dict[Hashable, PendingCall] = {}  # calls that were started ahead
 
     @property
     def polls_cheaply(self) -> bool:
@@ -98,6 +102,28 @@ class ServerConnection:
     def login_pauses(self) -> tuple[float, ...]:
         """Seconds between a login and the first use of its token, for each login that a request may make."""
         return logins.NO_PAUSES
+
+    @contextlib.contextmanager
+    def ahead(self, *calls: functools.partial[Any]) -> Iterator[None]:
+        """Start calls of methods marked with ``can_run_ahead``; a near cluster gains nothing by it."""
+        started: dict[Hashable, PendingCall] = {}
+        for call in () if self.polls_cheaply else calls:
+            self._base()  # an unknown cluster is asked what it is once, before there are threads
+            key = call_key(call.func, call.args, call.keywords)
+            method = getattr(call.func, "__wrapped__", None)
+            if method and key not in self.pending:
+                run = functools.partial(method, self, *call.args, **call.keywords)
+                started[key] = self.pending[key] = PendingCall(run)
+        try:
+            yield
+        finally:
+            for key, pending in started.items():
+                if self.pending.get(key) is pending:
+                    del self.pending[key]  # no later call may get an old answer
+
+    def forget_facts(self) -> bool:
+        """Return that nothing is kept about the cluster."""
+        return False
 
     def login(self, user: str, password: str) -> str:
         """Log in, store the new token and return it."""
@@ -264,11 +290,12 @@ class ServerConnection:
         All redirects together have the time of one exchange. The content is read up to ``limit`` bytes; the
         content of a ``stream`` is left to ``_pieces``.
         """
-        token = "Authorization" in options.get("headers", {})
+        certificate = self.cluster.certificate
+        token = "Authorization" in options.get("headers", {}) or certificate is not None
         exchange = Exchange(self._timeout)
         for _ in range(MOST_REDIRECTS):
             response = self._http.request(
-                method, url, exchange, verify=self.cluster.verify or True, **options
+                method, url, exchange, verify=self.cluster.verify or True, certificate=certificate, **options
             )
             if method != "GET" or not response.is_redirect:
                 return response if stream and response.status_code < 300 else self._read(response, limit)
@@ -326,4 +353,14 @@ class ServerConnection:
 
     @functools.cached_property
     def _http(self) -> HttpClient:
-        return HttpClient(uses_proxies=not self.cluster.uri.startswith("http://127.0.0.1"))
+        is_here = self.cluster.uri.startswith("http://127.0.0.1")
+        users = _own_users() if is_here and self.cluster.is_embedded else frozenset[int]()
+        return HttpClient(uses_proxies=not is_here, users=users)
+
+
+def _own_users() -> frozenset[int]:
+    """Return the users that may run the embedded cluster: this one, or the owner of the home folder."""
+    try:
+        return frozenset((os.geteuid(), home.home().stat().st_uid))
+    except OSError:
+        return frozenset((os.geteuid(),))

@@ -32,6 +32,7 @@ class ApiDialect:
     ssh: str = ""  # newer servers list SSH among the ports of a task
     v1_jobs: str = ""  # where version 1 documents are submitted unchanged
     virtual_clusters: str = routes.VIRTUAL_CLUSTERS
+    sku_types: str = ""  # by virtual cluster; 0.18 has only those of the whole cluster
     nodes: str = routes.NODES
     storages: str = routes.STORAGES
     storage: str = routes.STORAGE
@@ -57,6 +58,8 @@ class ApiDialect:
             ssh=True,
             retries=True,
             free_names=True,
+            requeues=self.generation != "0.14",  # by an exit code that later ones always retry
+            usage_report=True,
         )
 
 
@@ -66,6 +69,7 @@ NEWEST = ApiDialect(
     events=routes.JOB_EVENTS,
     tag=routes.JOB_TAG,
     task_logs=routes.TASK_LOGS,
+    sku_types=routes.SKU_TYPES,
     selects=True,
 )
 DIALECTS = {

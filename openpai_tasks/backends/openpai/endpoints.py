@@ -7,10 +7,12 @@ import dataclasses
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urljoin
 
+from openpai_tasks import hooks as job_hooks
+from openpai_tasks import protocol
 from openpai_tasks.backends import listing
 from openpai_tasks.backends.base import (
     Amount,
@@ -29,20 +31,25 @@ from openpai_tasks.backends.base import (
     TaskLog,
     TaskUsage,
     UsageLevel,
+    UsageReport,
+    UsageRow,
     UsageSample,
     VirtualCluster,
     require,
 )
 from openpai_tasks.backends.http import bodies, logins
+from openpai_tasks.backends.http.ahead import can_run_ahead
 from openpai_tasks.backends.http.connection import ServerConnection
+from openpai_tasks.backends.http.facts import Facts
 from openpai_tasks.backends.http.retries import UNPAUSED, Policies
 from openpai_tasks.backends.openpai.dialects import YARN_EXITS, ApiDialect, dialect_of
 from openpai_tasks.errors import ApiError, Denied, NotFound
 from openpai_tasks.net.http1 import HttpAnswer
 from openpai_tasks.net.log_masking import mask_keys
 from openpai_tasks.protocol import fields, routes
+from openpai_tasks.protocol.document.policy import PRIORITY
 from openpai_tasks.protocol.environment import HEADER, encode
-from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.protocol.json_text import parse, parse_object
 from openpai_tasks.protocol.models import (
     EventInfo,
     JobInfo,
@@ -51,10 +58,12 @@ from openpai_tasks.protocol.models import (
     event_from_body,
     job_from_detail,
     job_from_summary,
+    keeps_hooks,
     notices_from_body,
     ssh_from_body,
 )
 from openpai_tasks.protocol.quantities import parse_quantity
+from openpai_tasks.protocol.states import FINAL
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -65,7 +74,10 @@ RESOURCES = {"gpu": ("GPUs", "gpu"), "cpu": ("vCores", "cpu"), "memoryMB": ("mem
 """Resource names in job documents, and their names in the answers of the server generations."""
 HDFS = ClusterStorage("hdfs", "hdfs", default=True)
 """The storage of clusters whose API has no storages: HDFS behind the cluster's own address."""
+PUBLIC = {"server", "path"}
+"""The details of an NFS server; those of other storages may be secret."""
 JOB_PAGE = "/job-detail.html"
+UNKNOWN_HOOKS = ("the server is older than this client and keeps no hooks: nobody is notified of the job",)
 PAGE = 5000  # jobs per request; servers return up to 50000
 MOST_PAGES = 200
 STREAMS = ("stdout", "stderr", "all")
@@ -74,8 +86,16 @@ _ON_NODE = re.compile(r"/log-manager/((?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9
 _PAGES = "/containerlogs/"
 _BEGINS = re.compile(r"<pre[^<>]*>", re.IGNORECASE)
 _ENDS = ("</pre>", "</PRE>")
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,17})-[0-9]{1,17}/([0-9]{1,17})")
 _GPU = re.compile(r"gpu([0-9]{1,3})(?:\.mb)?")
 _CUT = "�"  # replaces a character whose last bytes have not been written yet
+
+
+OWN = (
+    *("job_removal", "usage_history", "dependencies", "queue_moves", "requeues", "exact_requeues"),
+    *("idle_gpus", "kept_failures", "hooks"),
+)
+"""What our own server adds to OpenPAI; with the API of a generation, it shows little of it."""
 
 
 class Client(ServerConnection):
@@ -112,8 +132,14 @@ class Client(ServerConnection):
 
     @property
     def capabilities(self) -> Capabilities:
-        own = self.cluster.is_embedded
-        return dataclasses.replace(self.dialect.capabilities, job_removal=own, usage_history=own)
+        hooks = self._is_ours and self.cluster.is_own  # hooks have secrets of the user
+        able = dict.fromkeys(OWN, True) if self.cluster.is_embedded else {"hooks": hooks}
+        return dataclasses.replace(self.dialect.capabilities, **able)
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether the server is our embedded cluster, on this machine or another one."""
+        return self.cluster.is_embedded or bool(self.cluster.info.get("engine"))
 
     def describe(self) -> ClusterDescription:
         """Describe the cluster; an embedded one has an engine next to its ``launcherType``."""
@@ -125,11 +151,42 @@ class Client(ServerConnection):
         found = self._object("GET", self.dialect.virtual_clusters, auth=self._guarded, limit=bodies.DOCUMENT)
         return {name: virtual_cluster_from_body(fields.mapping(body)) for name, body in found.items()}
 
+    def gpu_type_names(self, virtual_cluster: str) -> tuple[str, ...]:
+        if not self.dialect.sku_types:
+            return ()
+        if virtual_cluster not in self._gpu_type_names:
+            query = {"vc": virtual_cluster}
+            try:
+                found = self._object("GET", self.dialect.sku_types, query=query, limit=bodies.DOCUMENT)
+            except ApiError:  # also if the scheduler has no types
+                found = {}
+            names = [name for name, sku in found.items() if fields.number(fields.mapping(sku).get("gpu"))]
+            self._gpu_type_names[virtual_cluster] = tuple(names)
+        return self._gpu_type_names[virtual_cluster]
+
+    @functools.cached_property
+    def _gpu_type_names(self) -> dict[str, tuple[str, ...]]:
+        """By virtual cluster, as far as the cluster was asked."""
+        return {}
+
     def cluster_usage(self, seconds: int, points: int) -> tuple[ClusterSample, ...]:
         require(self, "usage_history")
         query = {"seconds": seconds, "points": points}
         body = self._object("GET", routes.CLUSTER_USAGE, query=query)
         return tuple(filter(None, map(cluster_sample_from_body, fields.rows(body.get("rows")))))
+
+    def usage_report(self, by: str, seconds: int, user: str, points: int) -> UsageReport:
+        require(self, "usage_history")
+        query: dict[str, str | int] = {"by": by, "seconds": seconds}
+        query |= ({"username": user} if user else {}) | ({"points": points} if points else {})
+        body = self._object("GET", routes.USAGE_REPORT, query=query, limit=bodies.JOB_LIST)
+        until = fields.moment(body.get("until")) or 0
+        found = fields.rows(body.get("rows"))
+        gpu, cpu = ({fields.text(row.get("name")): _series(row, at) for row in found} for at in (0, 1))
+        return UsageReport(
+            *(by, until - 1000 * seconds, until, fields.text(body.get("user"))),
+            *(tuple(map(usage_row_from_body, found)), gpu, cpu, fields.moment(body.get("removed"))),
+        )
 
     def nodes(self) -> tuple[ClusterNode, ...]:
         if not self.dialect.nodes:
@@ -143,9 +200,34 @@ class Client(ServerConnection):
     def storages(self, default: bool = False) -> tuple[ClusterStorage, ...]:
         if not self.dialect.storages:
             return (HDFS,)
+        name = "default storages" if default else "storages"
+        return self._known_storages(name, lambda: self._ask_storages(default))
+
+    def _ask_storages(self, default: bool) -> tuple[ClusterStorage, ...]:
         marks = self.dialect.marks_default
         rows = self.storage_rows(default)
         return tuple(storage_from_body(row, fields.text(row["name"]), marks) for row in rows)
+
+    def _known_storages(
+        self, name: str, ask: Callable[[], tuple[ClusterStorage, ...]]
+    ) -> tuple[ClusterStorage, ...]:
+        """Return storages as they were a few minutes ago, or ask; those with account keys are not kept."""
+        if self.polls_cheaply:
+            return ask()
+        try:
+            return tuple(ClusterStorage(**row) for row in self._facts.get(name))
+        except TypeError:  # unknown, or kept by another version
+            found = ask()
+            if all(one.data.keys() <= PUBLIC for one in found):
+                self._facts.keep(name, [vars(one) for one in found])
+            return found
+
+    @functools.cached_property
+    def _facts(self) -> Facts:
+        return Facts(self.cluster)
+
+    def forget_facts(self) -> bool:
+        return self._facts.forget()
 
     def storage_rows(self, default: bool = False) -> list[dict[str, Any]]:
         """Return the server's list of storages, except those without a name."""
@@ -155,9 +237,11 @@ class Client(ServerConnection):
 
     def storage(self, name: str) -> ClusterStorage:
         if self.dialect.storage:
-            return storage_from_body(
-                self._object("GET", self._path(self.dialect.storage, storage=name)), name
+            path = self._path(self.dialect.storage, storage=name)
+            (found,) = self._known_storages(
+                f"storage {name}", lambda: (storage_from_body(self._object("GET", path), name),)
             )
+            return found
         if name != HDFS.name:
             raise NotFound(f"{self._where()} has no storage {name!r}, only {HDFS.name!r}", 404)
         return HDFS
@@ -173,6 +257,7 @@ class Client(ServerConnection):
 
     # Jobs
 
+    @can_run_ahead
     def jobs(self, **query: Unpack[JobFilter]) -> list[JobInfo]:
         asked = {name: value for name, value in query.items() if value not in (None, "")}
         if self.dialect.selects:
@@ -191,6 +276,18 @@ class Client(ServerConnection):
                 return {state: total or 0 for state, total in totals.items()}
         found = Counter(job.state for job in self.jobs(**query))
         return {state: found[state] for state in states}
+
+    def job_list_version(self, **query: Unpack[JobFilter]) -> str:
+        """Return how many jobs there are, and the newest: ended jobs do not change."""
+        if not self.dialect.selects:
+            return ""
+        asked = {**query, "limit": 1, "withTotalCount": "true"}
+        total, newest = self._page(asked)
+        ended, _ = self._page({**asked, "state": ",".join(sorted(FINAL))})
+        if ended is None or ended != total or not newest:
+            return ""
+        job = job_from_summary(newest[0])
+        return f"{total} {job.key} {job.submitted}"
 
     def clean_jobs(self, keep: str, preview: bool) -> list[RemovedJob]:
         require(self, "job_removal")
@@ -246,6 +343,7 @@ class Client(ServerConnection):
             raise ApiError(f"{self._where()} does not answer {self.dialect.jobs} with a list: is it OpenPAI?")
         return fields.whole(total), [row for row in fields.rows(rows) if fields.text(row.get("name"))]
 
+    @can_run_ahead
     def job(self, key: str) -> JobInfo:
         path = self._path(self.dialect.job, job=key)
         return self._job(self._object("GET", path, auth=self._guarded, limit=bodies.JOB), key)
@@ -265,6 +363,7 @@ class Client(ServerConnection):
         path = self._path(f"{self.dialect.job}/config", job=key)
         return self._call("GET", path, auth=self._guarded, limit=bodies.DOCUMENT).text
 
+    @can_run_ahead
     def job_document(self, key: str) -> Any:
         text = self.job_config(key)
         try:
@@ -274,6 +373,7 @@ class Client(ServerConnection):
 
             return reader.read(text).value
 
+    @can_run_ahead
     def job_events(self, key: str) -> tuple[EventInfo, ...]:
         require(self, "events")
         body = self._object("GET", self._path(self.dialect.events, job=key), limit=bodies.JOB)
@@ -292,17 +392,31 @@ class Client(ServerConnection):
     def check_document(self, document: Document) -> None:
         self._submit_path(document)
 
-    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-        path = self._submit_path(document)
+    def submit(
+        self, document: Document, environment: Mapping[str, str] | None = None, hooks: str = ""
+    ) -> tuple[str, ...]:
+        path, ignored = self._submit_path(document), self._priority_notices(document)
         headers = {HEADER: encode(environment)} if environment else {}
+        headers |= {job_hooks.HEADER: hooks} if hooks else {}
         if isinstance(document, str):
             headers["Content-Type"] = "text/yaml"
             answer = self._call("POST", path, data=document.encode(), headers=headers)
         else:
             answer = self._call("POST", path, json=document, headers=headers)
         with contextlib.suppress(ValueError):  # other servers have no notices, and may send any text
-            return notices_from_body(parse(answer.body))
-        return ()
+            body = parse(answer.body)
+            found = notices_from_body(body) or ignored
+            return (*found, *(UNKNOWN_HOOKS if hooks and not keeps_hooks(body) else ()))
+        return ignored
+
+    def _priority_notices(self, document: Document) -> tuple[str, ...]:
+        """Warn of a priority on a cluster that has no types of GPUs, and so not OpenPAI's HiveD scheduler."""
+        if self._is_ours or not isinstance(document, str) or PRIORITY not in document:
+            return ()
+        asked = protocol.validate(document)
+        if not asked.priority or self.gpu_type_names(asked.virtual_cluster):
+            return ()
+        return ("the priority probably has no effect: only the HiveD scheduler of OpenPAI has priorities",)
 
     def _submit_path(self, document: Document) -> str:
         if isinstance(document, str):
@@ -314,6 +428,10 @@ class Client(ServerConnection):
         path = self._path(f"{self.dialect.job}/executionType", job=key)
         self._call("PUT", path, json={"value": "STOP"})
 
+    def move_first(self, key: str) -> None:
+        require(self, "queue_moves")
+        self._call("PUT", self._path(routes.JOB_PLACE, job=key), json={"value": "first"})
+
     def add_tag(self, key: str, tag: str) -> None:
         require(self, "tags")
         self._call("PUT", self._path(self.dialect.tag, job=key), json={"value": tag})
@@ -323,6 +441,7 @@ class Client(ServerConnection):
     def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:
         return LogReader(self, job, task, stream, None if retries else UNPAUSED)
 
+    @can_run_ahead
     def log_locations(
         self, key: str, attempt: int, role: str, index: int, retry: int, policies: Policies | None = None
     ) -> dict[str, str]:
@@ -343,7 +462,8 @@ class Client(ServerConnection):
         if is_page(url):
             yield from filter(None, [self._log_page(f"{url}?start={offset}", policies)])
             return
-        with self._send_range(url, offset, stop, policies) as response:
+        last = "" if stop is None else stop - 1
+        with self._send_range(url, f"{offset}-{last}", policies) as response:
             if response.status_code == 416:
                 return
             self._check(response)
@@ -357,7 +477,7 @@ class Client(ServerConnection):
         url = self._log_url(uri)
         if is_page(url):
             return None
-        with self._send_range(url, 0, 1, policies) as response:
+        with self._send_range(url, "0-0", policies) as response:
             if response.status_code != 416:
                 self._check(response)
             if response.status_code == 206:
@@ -365,9 +485,30 @@ class Client(ServerConnection):
             size = response.headers.get("content-range", "").rpartition("/")[2]
         return int(size) if size.isascii() and size.isdecimal() and len(size) < 18 else None
 
-    def _send_range(self, url: str, start: int, stop: int | None, policies: Policies | None) -> HttpAnswer:
-        last = "" if stop is None else stop - 1
-        headers = {"Range": f"bytes={start}-{last}", "Accept-Encoding": "identity"}
+    def read_log_end(
+        self, uri: str, length: int, policies: Policies | None = None
+    ) -> tuple[int, bytes] | None:
+        """Return the last bytes of a log and where they begin; None if the server does not serve them so."""
+        url = self._log_url(uri)
+        if is_page(url):
+            return None
+        with self._send_range(url, f"-{length}", policies) as response:
+            found = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", ""))
+            if response.status_code == 206 and found:
+                start, data = int(found[1]), bytearray()
+                for piece in self._pieces(response):
+                    data += piece
+                    if len(data) > length:
+                        break
+                return (start, bytes(data)) if start + len(data) == int(found[2]) else None
+            if response.headers.get("content-range") == "bytes */0":
+                return 0, b""
+            if response.status_code not in (200, 206, 400, 416, 500, 501):
+                self._check(response)
+        return None
+
+    def _send_range(self, url: str, span: str, policies: Policies | None) -> HttpAnswer:
+        headers = {"Range": f"bytes={span}", "Accept-Encoding": "identity"}
         return self._send("GET", url, policies=policies, headers=headers, stream=True, any_host=True)
 
     def _log_url(self, uri: str) -> str:
@@ -382,6 +523,23 @@ class Client(ServerConnection):
         self._check(response)
         return text_of_page(response.body.decode("utf-8", "replace"))
 
+    def printed_results(self, jobs: Sequence[JobInfo]) -> dict[str, dict[str, Any]]:
+        if not self._is_ours:
+            return {}
+        ended = {job.key: job.completed for job in jobs}
+        try:
+            body = self._object(
+                "POST", routes.PRINTED_RESULTS, json={"jobs": list(ended)}, limit=bodies.JOB_LIST
+            )
+        except NotFound:  # the server emulates one version of OpenPAI, or is older than this client
+            return {}
+        rows = [(fields.text(row.get("name")), row) for row in fields.rows(body.get("jobs"))]
+        return {
+            key: parse_object(fields.text(row.get("line")).encode()) or {}
+            for key, row in rows
+            if key in ended and fields.moment(row.get("completedTime")) == ended[key]
+        }
+
     def task_usage(self, job: JobInfo, task: TaskInfo, points: int) -> TaskUsage:
         require(self, "usage_history")
         where: dict[str, str | int] = {"job": job.key, "attempt": job.attempt, "role": task.role}
@@ -389,9 +547,9 @@ class Client(ServerConnection):
         try:
             body = self._object("GET", path, query={"points": points}, limit=bodies.DOCUMENT)
         except NotFound:  # the server emulates one version of OpenPAI, or is older than this client
-            return TaskUsage(task.role, task.index, is_recorded=False)
+            return TaskUsage(task.role, task.index, unrecorded="this server does not sample what tasks use")
         samples = filter(None, map(usage_sample_from_body, fields.rows(body.get("rows"))))
-        return TaskUsage(task.role, task.index, tuple(samples), body.get("isRecorded") is True)
+        return TaskUsage(task.role, task.index, tuple(samples), fields.text(body.get("unrecorded")))
 
     # Containers
 
@@ -481,6 +639,12 @@ class LogReader:
 
         return self._ask(read, b"")
 
+    def read_end(self, length: int) -> tuple[int, bytes] | None:
+        def read(uri: str) -> tuple[int, bytes] | None:
+            return self._calls.read_log_end(uri, length, self._policies)
+
+        return self._ask(read, None)
+
     def seek(self, offset: int) -> None:
         self._offsets = dict.fromkeys(self._uris, offset)
 
@@ -508,7 +672,8 @@ class LogReader:
     def _find(self) -> dict[str, str]:
         """Return the addresses of the logs that make up the stream; empty while there is no log."""
         try:
-            found = self._known or self._calls.log_locations(*self._where, self._policies)
+            policies = (self._policies,) if self._policies else ()
+            found = self._known or self._calls.log_locations(*self._where, *policies)
         except NotFound:
             self.is_absent = True
             return {}
@@ -569,7 +734,8 @@ def virtual_cluster_from_body(body: dict[str, Any]) -> VirtualCluster:
         found[resource] = Capacity(used, total if guaranteed is None else guaranteed, total)
     own = fields.mapping(body.get(routes.OWN_FIELD))
     types, free = _counts(own.get("gpuTypes")), _counts(own.get("freeGpus"))
-    return VirtualCluster(found, types, tuple(fields.texts(own.get("takenGpus"))), free)
+    taken, runs_images = tuple(fields.texts(own.get("takenGpus"))), own.get("images") is not False
+    return VirtualCluster(found, types, taken, free, runs_images)
 
 
 def _counts(value: Any) -> dict[str, int | float]:
@@ -583,6 +749,34 @@ def cluster_sample_from_body(body: dict[str, Any]) -> ClusterSample | None:
     names = ("running", "waiting", "cpu", "memory_mb", "gpu")
     time, values = fields.moment(body.get("time")), [fields.number(body.get(name)) or 0.0 for name in names]
     return None if time is None else ClusterSample(time, *values)
+
+
+def usage_row_from_body(body: dict[str, Any]) -> UsageRow:
+    """Read the hours of a group of jobs."""
+    hours = {name: fields.number(value) or 0.0 for name, value in body.items()}
+    whole, jobs = "gpu" if hours.get("gpu") else "cpu", fields.count(body.get("jobs"))
+
+    def percent(part: str, whole: str) -> float | None:
+        return round(100 * hours.get(part, 0.0) / hours[whole], 1) if hours.get(whole) else None
+
+    return UsageRow(
+        fields.text(body.get("name")),
+        jobs,
+        round(hours.get("gpu", 0.0), 4),
+        percent("gpu_used", "gpu_measured"),
+        round(hours.get("cpu", 0.0), 4),
+        percent("cpu_used", "cpu_measured"),
+        round(3600 * hours.get("waited", 0.0) / max(1, jobs), 1),
+        percent(f"{whole}_failed", whole),
+    )
+
+
+def _series(body: dict[str, Any], at: int) -> tuple[float, ...]:
+    found = body.get("series")
+    pairs = (
+        [one for one in found if isinstance(one, list) and len(one) == 2] if isinstance(found, list) else []
+    )
+    return tuple(fields.number(one[at]) or 0.0 for one in pairs)
 
 
 def usage_sample_from_body(body: dict[str, Any]) -> UsageSample | None:

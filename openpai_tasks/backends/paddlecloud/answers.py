@@ -29,6 +29,7 @@ class TrainerSet:
     created: int | None = None
     end: str = ""  # "Complete" or "Failed" once Kubernetes says so
     message: str = ""  # why it failed
+    folder: str = ""  # the name of its package on the machine that submitted it
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,7 @@ def _trainer_set(row: Mapping[str, Any]) -> TrainerSet:
         created=_time(metadata, "creation_timestamp"),
         end=text(end.get("type")),
         message=text(end.get("message")),
+        folder=text(mapping(metadata.get("annotations")).get("paddle-job-package")),
     )
 
 

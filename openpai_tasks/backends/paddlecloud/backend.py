@@ -6,7 +6,7 @@ import functools
 import re
 import secrets
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -26,6 +26,7 @@ from openpai_tasks.backends.base import (
     RemovedOrphan,
     TaskLog,
     TaskUsage,
+    UsageReport,
     VirtualCluster,
     unsupported,
 )
@@ -125,7 +126,9 @@ class PaddleBackend(PaddleClient):
     def check_document(self, document: Document) -> None:
         self._checked_document(document)
 
-    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    def submit(
+        self, document: Document, environment: Mapping[str, str] | None = None, hooks: str = ""
+    ) -> tuple[str, ...]:
         checked = self._checked_document(document)
         name, mark = checked.name, secrets.token_hex(6)
         if self._find(name) is not None:
@@ -161,8 +164,20 @@ class PaddleBackend(PaddleClient):
         found = Counter(job.state for job in self.jobs(**query))
         return {state: found[state] for state in states}
 
+    def job_list_version(self, **query: Unpack[JobFilter]) -> str:
+        return ""
+
+    def gpu_type_names(self, virtual_cluster: str) -> tuple[str, ...]:
+        return ()
+
     def cluster_usage(self, seconds: int, points: int) -> tuple[ClusterSample, ...]:
         raise unsupported(self, "usage_history")
+
+    def usage_report(self, by: str, seconds: int, user: str, points: int) -> UsageReport:
+        raise unsupported(self, "usage_report")
+
+    def printed_results(self, jobs: Sequence[JobInfo]) -> dict[str, dict[str, Any]]:
+        return {}
 
     def task_usage(self, job: JobInfo, task: TaskInfo, points: int) -> TaskUsage:
         raise unsupported(self, "usage_history")
@@ -207,6 +222,9 @@ class PaddleBackend(PaddleClient):
         if not self.job(key).final:
             self.kill(self._name(key))
 
+    def move_first(self, key: str) -> None:
+        raise unsupported(self, "queue_moves")
+
     def add_tag(self, key: str, tag: str) -> None:
         raise unsupported(self, "tags")
 
@@ -214,6 +232,9 @@ class PaddleBackend(PaddleClient):
         return EXITS.get(code) or (COMMAND_FAILED if 0 < code < 256 else None)
 
     # Tasks
+
+    def log_locations(self, key: str, attempt: int, role: str, index: int, retry: int) -> dict[str, str]:
+        return {}
 
     def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:
         if stream != "all":

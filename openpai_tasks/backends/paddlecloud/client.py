@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from openpai_tasks.backends.http import bodies
@@ -13,10 +13,12 @@ from openpai_tasks.backends.http.errors import KINDS, one_line, parse_object
 from openpai_tasks.backends.paddlecloud import answers
 from openpai_tasks.backends.paddlecloud.answers import PaddlePod, PserverSet, Quota, TrainerSet
 from openpai_tasks.backends.paddlecloud.config_file import datacenter_of
-from openpai_tasks.errors import ApiError
+from openpai_tasks.errors import ApiError, Denied, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.net.http1 import HttpAnswer
 from openpai_tasks.protocol.fields import text, texts, whole
 from openpai_tasks.protocol.models import notices_from_body
+from openpai_tasks.text.hints import command
 
 STORAGE = "pfs"
 """The name of the only storage of a datacenter."""
@@ -60,17 +62,25 @@ class TrainingRequest:
     fault_tolerant: bool = False
     min_instance: int = 1
     max_instance: int = 1
-    package: str = ""
+    folder: str = ""  # the name of the package on this machine
 
-    def body(self, datacenter: str) -> dict[str, Any]:
-        """Return the fields of the shipped client; the server reads other names for three of them."""
-        others = ("fault_tolerant", "package")
+    def package(self, home: str) -> str:
+        """Return the folder that the package is uploaded to, below the user's home on PFS."""
+        return f"{home}/jobs/{self.name}"
+
+    def body(self, datacenter: str, home: str) -> dict[str, Any]:
+        """Return the fields of the shipped client and of the design document.
+
+        The shipped server reads other names for three of those that its client sends.
+        """
+        others = ("fault_tolerant", "folder")
         return {
             **{name: value for name, value in vars(self).items() if name not in others},
             "faulttolerant": self.fault_tolerant,
             "minInstance": self.min_instance,
             "maxInstance": self.max_instance,
-            "jobPackage": self.package,
+            "jobPackage": self.folder,
+            "job_package": self.package(home),
             "datacenter": datacenter,
         }
 
@@ -97,6 +107,34 @@ class PaddleClient(ServerConnection):
             self.cluster = self._learn(self.cluster)
         return self.cluster.rest
 
+    @property
+    def _is_certificate_enough(self) -> bool:
+        """Whether the user has no password or token, so that only the certificate identifies them."""
+        return self.cluster.certificate is not None and not (self._credentials.password or self._logins.token)
+
+    def token(self) -> str:
+        """Return the token for requests; "" if the certificate identifies the user."""
+        return "" if self._is_certificate_enough else super().token()
+
+    def renew(self, refused: str = "", pause: float | None = None) -> str:
+        return "" if self._is_certificate_enough else super().renew(refused, pause)
+
+    def _authorised(self, send: Callable[..., HttpAnswer], headers: dict[str, str]) -> HttpAnswer:
+        if not self._is_certificate_enough:
+            return super()._authorised(send, headers)
+        response = send(headers=headers)
+        if response.status_code == 401:
+            again = command("cluster.update", self.cluster.alias, "--login")
+            hint = f"give a password, too: `{again}` asks for it, or `password` in ~/.paddle/config"
+            raise Denied(f"{self._where()} does not accept the certificate alone; {hint}", 401)
+        return response
+
+    def _unreachable(self, err: Exception) -> Unreachable:
+        if "CERTIFICATE_REQUIRED" in (getattr(err, "reason", None) or ""):
+            hint = "name yours in ~/.paddle/config, as usercert and userkey"
+            return Unreachable(f"{self._where()} demands a client certificate; {hint}")
+        return super()._unreachable(err)
+
     def token_user(self) -> str:
         """Return the user that the token belongs to."""
         return text(self._object("GET", USER).get("user"))
@@ -105,7 +143,7 @@ class PaddleClient(ServerConnection):
 
     def submit_training(self, request: TrainingRequest) -> tuple[str, ...]:
         """Submit a job; return what will not be as it asks for, one line each."""
-        return notices_from_body(self._checked("POST", JOBS, json=request.body(self.datacenter)))
+        return notices_from_body(self._checked("POST", JOBS, json=request.body(self.datacenter, self.home)))
 
     def kill(self, name: str) -> None:
         self._checked("DELETE", JOBS, json={"jobname": name})

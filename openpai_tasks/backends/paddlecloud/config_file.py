@@ -6,6 +6,7 @@ is a line in ``problems``; it never stops commands for other clusters.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
@@ -16,7 +17,7 @@ from openpai_tasks.backends.base import ForeignCluster, ForeignClusters
 from openpai_tasks.backends.http.addresses import LOOPBACK
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import web_address
-from openpai_tasks.settings.registry import INVALID_ALIAS, OPTIONS, Cluster, is_embedded
+from openpai_tasks.settings.registry import CERTIFICATE, INVALID_ALIAS, KEY, OPTIONS, Cluster, is_embedded
 
 KIND = "paddlecloud"
 DATACENTER = "datacenter"
@@ -36,6 +37,8 @@ class Datacenter:
     endpoint: str
     user: str
     password: str = field(default="", repr=False)
+    certificate: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,11 @@ class PaddleConfig:
     problems: tuple[str, ...] = ()
 
 
-def datacenter_record(alias: str, endpoint: str, user: str, datacenter: str) -> Cluster:
+def datacenter_record(alias: str, one: Datacenter) -> Cluster:
     """Return the record of a datacenter as a cluster."""
-    options = {OPTIONS: {DATACENTER: datacenter}}
-    return Cluster(alias, endpoint, user, KIND, GENERATION, prefix="", extra=options)
+    options = {DATACENTER: one.name, CERTIFICATE: one.certificate, KEY: one.key}
+    given = {OPTIONS: {name: value for name, value in options.items() if value}}
+    return Cluster(alias, one.endpoint, one.user, KIND, GENERATION, prefix="", extra=given)
 
 
 def datacenter_of(cluster: Cluster) -> str:
@@ -66,8 +70,7 @@ def foreign_clusters(taken: Iterable[str]) -> ForeignClusters:
         while alias in used or is_embedded(alias):
             alias += SUFFIX
         used.add(alias)
-        cluster = datacenter_record(alias, one.endpoint, one.user, one.name)
-        found.append(ForeignCluster(cluster, path(), one.password))
+        found.append(ForeignCluster(datacenter_record(alias, one), path(), one.password))
     return ForeignClusters(tuple(found), config.problems)
 
 
@@ -124,7 +127,8 @@ def _parse(data: bytes) -> PaddleConfig:
             problems.append(f"{path()}: {what}: {problem}")
         else:
             user, password = _text(entry.get("username")), _text(entry.get("password"))
-            datacenters[name] = Datacenter(name, _address(entry), user, password)
+            files = (_path(entry.get(CERTIFICATE)), _path(entry.get(KEY)))
+            datacenters[name] = Datacenter(name, _address(entry), user, password, *files)
     current = _text(found.get(CURRENT))
     if current and current not in datacenters and not problems:
         problems.append(f"{path()}: {CURRENT} {current!r} is not one of its datacenters")
@@ -151,7 +155,7 @@ def _entries(found: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
 def _problem(name: str, entry: Any) -> str:
     """Return what is wrong with an entry, without a value that may be secret."""
     if not isinstance(entry, dict):
-        return "it must be a mapping with username, password and endpoint"
+        return "it must be a mapping with username, endpoint, and password or usercert and userkey"
     if not name or INVALID_ALIAS.fullmatch(name):
         return "its name must not be empty, begin with a dot, or contain / or a control character"
     user = _text(entry.get("username"))
@@ -167,15 +171,22 @@ def _problem(name: str, entry: Any) -> str:
 
 
 def _address(entry: Mapping[str, Any]) -> str:
-    """Return the endpoint; a bare host is reached over TLS, unless it is this machine."""
+    """Return the endpoint; a bare host is reached over TLS, except this machine without a certificate."""
     endpoint = _text(entry.get("endpoint")).strip().rstrip("/")
     if "://" in endpoint or not endpoint:
         return endpoint
     try:
-        is_here = urlsplit(f"//{endpoint}").hostname in LOOPBACK
+        is_here = urlsplit(f"//{endpoint}").hostname in LOOPBACK and not (
+            entry.get(CERTIFICATE) or entry.get(KEY)
+        )
     except ValueError:
         is_here = False
     return f"{'http' if is_here else 'https'}://{endpoint}"
+
+
+def _path(value: Any) -> str:
+    """Return the path of a file; one that is not absolute is relative to the folder of the configuration."""
+    return os.path.abspath(path().parent / os.path.expanduser(_text(value))) if _text(value) else ""
 
 
 def _text(value: Any) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from openpai_tasks.backends.base import Ask, Say
 from openpai_tasks.backends.http import addresses
@@ -14,13 +17,39 @@ from openpai_tasks.backends.paddlecloud.client import STORAGE, USER
 from openpai_tasks.backends.paddlecloud.config_file import GENERATION, datacenter_of
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, PathError, Unreachable
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import INVALID_ALIAS, LOCAL, Cluster, is_embedded
+from openpai_tasks.settings.registry import CERTIFICATE, INVALID_ALIAS, KEY, LOCAL, Cluster, is_embedded
 
 PROBE_SECONDS = 10.0
 PASTED = re.compile(r"/api(-token-auth|/v1)(/.*)?$")
 """Paths that users copy with the address."""
 _PATH = re.compile(r"/pfs/([^/]+)/((?:home|public)(?:/.*)?)", re.DOTALL)
-connect = PaddleBackend
+
+
+def connect(
+    cluster: Cluster, credentials: Credentials, say: Say = lambda line: None, **options: Any
+) -> PaddleBackend:
+    """Return a client of the cluster for its user; nothing is sent yet."""
+    check_certificate(cluster, say)
+    return PaddleBackend(cluster, credentials, say=say, **options)
+
+
+def check_certificate(cluster: Cluster, say: Say) -> None:
+    """Raise if the certificate that the user presents cannot be used; warn if the key is not private."""
+    named, certificate = cluster.options.keys() & {CERTIFICATE, KEY}, cluster.certificate
+    if named and certificate is None:
+        why = "its address is not https" if cluster.is_own else "a project cannot name it"
+        say(f"warning: cluster {cluster.alias!r}: {CERTIFICATE} is not used: {why}")
+    if certificate is None:
+        return
+    import ssl
+
+    try:
+        certificate.load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    except OSError as err:
+        raise ConfigError(f"cluster {cluster.alias!r}: {CERTIFICATE}, {KEY}: {err}") from err
+    if certificate.is_exposed:
+        fix = f"chmod go-rwx {shlex.quote(certificate.key)}"
+        say(f"warning: other users can read the private key {certificate.key}; `{fix}` prevents that")
 
 
 def check_options(options: Mapping[str, str]) -> None:
@@ -28,6 +57,11 @@ def check_options(options: Mapping[str, str]) -> None:
     name = options.get("datacenter", "")
     if INVALID_ALIAS.fullmatch(name):
         raise ConfigError(f"invalid datacenter {name!r}: expected the name of a folder")
+    for file in (CERTIFICATE, KEY):
+        path = options.get(file, "")
+        if not os.path.isabs(path or "/"):
+            whole = os.path.abspath(os.path.expanduser(path))
+            raise ConfigError(f"invalid {file} {path!r}: expected a whole path such as {whole}")
 
 
 def find_path(path: str, clusters: Iterable[Cluster], embedded_user: Callable[[], str] | None) -> str:
@@ -40,9 +74,9 @@ def find_path(path: str, clusters: Iterable[Cluster], embedded_user: Callable[[]
         return ""
     datacenter, rest = found.groups()
     known = [(datacenter_of(one), one.alias) for one in clusters]
-    for name, alias in known:
-        if name == datacenter:
-            return f"{alias}/{STORAGE}/{rest}"
+    for aliases in (dict(reversed(known)), {alias: alias for _, alias in known}):
+        if datacenter in aliases:
+            return f"{aliases[datacenter]}/{STORAGE}/{rest}"
     if embedded_user is None or not is_embedded(datacenter):
         names = ", ".join(name for name, _ in known) or "none"
         raise ConfigError(f"{path}: no datacenter {datacenter!r} (known: {names})")
@@ -73,9 +107,10 @@ def sign_in(
         addresses.check_known(cluster, candidates(cluster.uri), found.uri)
     if not found.user:
         raise ConfigError(f"no user name for {found.uri}: give it with --user")
-    if not known:
-        known = Credentials(password=ask(f"password of {found.user} at {found.uri}: "))
+    check_certificate(found, say)
     addresses.warn_unencrypted(found.uri, say)
+    if not known and not _is_certificate_enough(found, timeout):
+        known = Credentials(password=ask(f"password of {found.user} at {found.uri}: "))
     client = PaddleBackend(found, known, timeout=timeout, say=say)
     _log_in(client, known)
     _check_datacenter(client)
@@ -89,15 +124,19 @@ def sign_in(
 
 def _discover(cluster: Cluster, seconds: float) -> Cluster:
     """Find the server at the address; never fall back to http for an untrusted certificate."""
+    uris = candidates(cluster.uri)
+    if cluster.options.get(CERTIFICATE):
+        uris = tuple(uri for uri in uris if uri.startswith("https:")) or uris
     return addresses.first_answer(
-        candidates(cluster.uri), lambda uri: _ask(dataclasses.replace(cluster, uri=uri, prefix=""), seconds)
+        uris, lambda uri: _ask(dataclasses.replace(cluster, uri=uri, prefix=""), seconds)
     )
 
 
 def _ask(cluster: Cluster, seconds: float) -> Cluster:
     client = PaddleBackend(cluster, Credentials(), timeout=min(seconds, PROBE_SECONDS))
     answer = client.probe(USER)
-    if not _is_paddle_cloud(answer):
+    is_known_user = cluster.certificate is not None and answer.status == 200
+    if not _is_paddle_cloud(answer) and not (is_known_user and isinstance(answer.body, dict)):
         words = f"answers, but not as a PaddleCloud server does (HTTP {answer.status} for {USER})"
         raise Unreachable(f"{cluster.uri} {words}")
     uri = addresses.without_path(answer.url, USER) or cluster.uri
@@ -109,17 +148,23 @@ def _is_paddle_cloud(answer: ProbeAnswer) -> bool:
     return answer.status in (401, 403) and isinstance(answer.body, dict) and "detail" in answer.body
 
 
+def _is_certificate_enough(cluster: Cluster, timeout: float) -> bool:
+    """Whether the server knows the user by the certificate, without a password."""
+    client = PaddleBackend(cluster, Credentials(), timeout=timeout)
+    return cluster.certificate is not None and client.probe(USER).status != 401
+
+
 def _log_in(client: PaddleBackend, known: Credentials) -> None:
     where = f"cannot log in to {client.cluster.uri}"
     try:
-        if not known.token:
+        if known.password and not known.token:
             client.login(client.user, known.password)
         user = client.token_user()
     except ApiError as err:
         reason = {
             400: f"the password of user {client.user!r} is wrong, or there is no such user",
             401: f"it does not accept the token of user {client.user!r}",
-        }.get(err.status)
+        }.get(err.status if known else 0)
         if reason is None:
             raise
         raise Denied(f"{where}: {reason}", err.status) from err

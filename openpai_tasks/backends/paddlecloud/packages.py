@@ -79,7 +79,6 @@ def package(document: JobDocument, user: str, mark: str) -> PaddlePackage:
         pscpu=pserver.cpu if pserver else 1,
         psmemory=f"{pserver.memory_mb}Mi" if pserver else "1Gi",
         image="" if trainer.image == Settings().image else trainer.image,  # the cluster has a default one
-        package=f"jobs/{document.name}",
     )
     return PaddlePackage(request, files, document.masked())
 

@@ -12,7 +12,7 @@ from openpai_tasks.backends.base import Ask, Backend, Capabilities, Say
 from openpai_tasks.backends.http import logins
 from openpai_tasks.backends.http.retries import REPEATABLE
 from openpai_tasks.backends.openpai.driver import complete, recognise
-from openpai_tasks.backends.openpai.endpoints import Client
+from openpai_tasks.backends.openpai.endpoints import OWN, Client
 from openpai_tasks.errors import ApiError, ConfigError, Denied
 from openpai_tasks.net.http1 import HttpAnswer, ProtocolError
 from openpai_tasks.net.http_client import HttpClient
@@ -36,7 +36,7 @@ class SshClient(Client):
 
     @property
     def capabilities(self) -> Capabilities:
-        return dataclasses.replace(self.dialect.capabilities, job_removal=True, usage_history=True)
+        return dataclasses.replace(self.dialect.capabilities, **dict.fromkeys(OWN, True))
 
     @property
     def login_pauses(self) -> tuple[float, ...]:

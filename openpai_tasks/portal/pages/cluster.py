@@ -121,10 +121,16 @@ def _bytes(megabytes: Amount) -> Amount:
 
 
 def _explain(client: Backend, history: History, queue: Sequence[JobInfo]) -> Mapping[str, str]:
-    """Return what the first waiting jobs wait for; each is asked for once in a while."""
+    """Return what the first waiting jobs wait for; each is asked for once in a while.
+
+    A new job is asked for again until the cluster has looked at it.
+    """
     first = [job for job in queue if job.state == WAITING][:MOST_EXPLAINED]
+    newer_than = (time.time() - HISTORY_SECONDS) * 1000
     for job in first:
-        if job.key not in history.reasons:
+        reason = history.reasons.get(job.key)
+        is_open = reason in sdk.diagnosis.UNEXPLAINED and (job.submitted or 0) > newer_than
+        if reason is None or is_open:
             history.reasons[job.key] = sdk.diagnosis.wait_reason(client, job)
     return history.reasons
 
@@ -145,7 +151,7 @@ def _sampled(history: History, has_gpus: bool) -> Iterator[Chart]:
             points = list(_points(history.samples[seconds], name, 3 * seconds / POINTS))
             is_wanted = has_gpus if name == "gpu" else name == "cpu" or any(value > 0 for _, value in points)
             if is_wanted and len(points) > 1:
-                yield Chart(f"{title} in the {span}", [Series("", points)], x="time")
+                yield Chart(f"{title} in the {span}", [Series("", points)], x="time", from_zero=True)
 
 
 def _points(samples: Sequence[ClusterSample], name: str, longest: float) -> Iterator[tuple[float, float]]:
@@ -172,4 +178,4 @@ def _from_jobs(jobs: Sequence[JobInfo], has_gpus: bool) -> Iterator[Chart]:
         )
         points = [(round((at + 1) * seconds / POINTS) - seconds, value) for at, value in enumerate(parts)]
         title = f"{'GPUs in use' if has_gpus else 'Tasks running'} in the {span}"
-        yield Chart(title, [Series("", points)], x="time")
+        yield Chart(title, [Series("", points)], x="time", from_zero=True)

@@ -52,9 +52,9 @@ def live(request: PortalRequest) -> Steps:
 
 def data(request: PortalRequest) -> Response:
     """Return the numbers of one metric of the compared jobs, for the script of its plot."""
-    names = _names(request)[: MOST + 1]
+    names = chosen_names(request)[: MOST + 1]
     found = sdk.sweeps.gather_metrics(request.client, names, request.records, request.mounts)
-    return JSONResponse(metric_data(found, request.query))
+    return JSONResponse(metric_data(found, request.query, name_jobs=True))
 
 
 def compare_one(request: PortalRequest) -> Response:
@@ -64,7 +64,7 @@ def compare_one(request: PortalRequest) -> Response:
 
 
 def _values(request: PortalRequest) -> dict[str, Any]:
-    names = _names(request)
+    names = chosen_names(request)
     chosen = list(sdk.sweeps.find_members(request.client, names, request.records)) if names else []
     found = (
         sdk.sweeps.compare(request.client, chosen, request.records, request.mounts)
@@ -80,7 +80,9 @@ def _values(request: PortalRequest) -> dict[str, Any]:
         "is_over": not found or all(job.state in states.FINAL for job in found.jobs),
         "rows": () if not found else found.rows if is_whole else found.differing,
         "best": best_runs(found) if found else (),
-        "plots": metric_plots(found.metrics, found.metrics, source)[:MOST_CHARTS] if found else (),
+        "plots": metric_plots(found.metrics, found.metrics, source, name_jobs=True)[:MOST_CHARTS]
+        if found
+        else (),
         "difference": _difference(request, chosen),
         "query": request.query.get("q", ""),
         "fewest": FEWEST,
@@ -88,7 +90,7 @@ def _values(request: PortalRequest) -> dict[str, Any]:
     }
 
 
-def _names(request: PortalRequest) -> tuple[str, ...]:
+def chosen_names(request: PortalRequest) -> tuple[str, ...]:
     """Return the jobs, sweeps and patterns in the address, whose files the user may see."""
     names = request.lists.get("job", ())
     for name in names:

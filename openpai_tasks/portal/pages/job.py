@@ -12,6 +12,7 @@ from typing import Any, Literal
 from starlette.responses import JSONResponse, Response
 
 from openpai_tasks import render, sdk
+from openpai_tasks.backends.base import Backend, require
 from openpai_tasks.errors import Denied, NotFound, PaiError
 from openpai_tasks.portal import previews
 from openpai_tasks.portal.html import url
@@ -22,6 +23,7 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader, is_lower_better
 from openpai_tasks.sdk.jobs.outputs import Outputs
 from openpai_tasks.sdk.jobs.records import Record, find_record
+from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.settings.config import load_settings
 from openpai_tasks.storage.location import Location
 
@@ -85,6 +87,19 @@ def _commands(request: PortalRequest, job: JobInfo) -> list[tuple[str, str]]:
         return [*found, line("Copy its outputs", "job.outputs", "--to", "outputs")]
     shell = [line("Open a shell in it", "container.ssh")] if request.client.capabilities.ssh else []
     return [*found, *shell, line("Stop it", "job.stop")]
+
+
+def submit_now(client: Backend, made: Submission) -> JobInfo:
+    """Submit a job; refuse one that this process would have to wait for others with."""
+    if made.after:
+        require(client, "dependencies")
+    return sdk.jobs.submit_when_ready(client, made, client.say)
+
+
+def move(request: PortalRequest) -> Response:
+    """Put a waiting job before the others of its owner."""
+    sdk.jobs.move(request.client, request.params["key"], first=True)
+    return redirect("c", request.alias, "jobs", request.params["key"])
 
 
 def stop(request: PortalRequest) -> Response:
@@ -159,13 +174,19 @@ def metrics_address(request: PortalRequest) -> Callable[..., str]:
     return partial(url, "c", request.alias, "jobs", request.params["key"], "metrics.json")
 
 
-def metric_plots(chosen: Sequence[Metric], found: Sequence[Metric], source: Callable[..., str]) -> list[Plot]:
+def metric_plots(
+    chosen: Sequence[Metric],
+    found: Sequence[Metric],
+    source: Callable[..., str],
+    name_jobs: bool = False,
+) -> list[Plot]:
     """Return a plot for each chosen metric; a loss has its lowest value marked, a score its highest.
 
     ``source`` returns the address of the numbers of a metric.
     """
     choices = render.x_choices(found)
-    charts = [replace(chart, best=_best(chart.title)) for chart in render.metric_charts(chosen)]
+    drawn = render.metric_charts(chosen, name_jobs=name_jobs)
+    charts = [replace(chart, best=_best(chart.title)) for chart in drawn]
     plots = [line_plot(chart, source(metric=chart.title), choices) for chart in charts]
     return [plot for plot in plots if plot]
 

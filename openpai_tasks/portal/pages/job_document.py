@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from openpai_tasks import protocol, sdk
 from openpai_tasks.errors import ConfigError, PaiError, ProtocolError
-from openpai_tasks.portal.pages.job import check_files, find_job, find_own_record, job_page
+from openpai_tasks.portal.pages.job import check_files, find_job, find_own_record, job_page, submit_now
 from openpai_tasks.portal.request import PortalRequest, once, redirect
 from openpai_tasks.protocol.document.folding import fold, generated_steps, unfold
 from openpai_tasks.protocol.document.reading import read_request
@@ -26,6 +26,8 @@ from openpai_tasks.sdk.jobs.unmasking import asked_secrets
 
 FRESH = "fresh"
 """The choice to start without the checkpoints of the job."""
+DEPENDENTS = "with_dependents"
+"""The choice to submit what was stopped with the job, too."""
 
 
 def page(request: PortalRequest) -> Response:
@@ -109,12 +111,27 @@ def _resubmission_values(request: PortalRequest, job: JobInfo, document: dict[st
         "checkpoint": _checkpoint(request, job, document),
         "is_fresh": request.form.get("start") == FRESH,
         "has_sources": bool(read_stamp(document).source_folder),
+        "dependents": sdk.jobs.stopped_dependents(request.client, job),
+        "with_dependents": DEPENDENTS in request.form,
     }
 
 
 def wants_resume(request: PortalRequest) -> bool | None:
     """Return False to start from the beginning, or None for the usual way."""
     return False if request.form.get("start") == FRESH else None
+
+
+def with_dependents(request: PortalRequest, made: Submission) -> Submission:
+    """Add the jobs that were stopped with the job to its resubmission, if the user has chosen it."""
+    if DEPENDENTS not in request.form:
+        return made
+    client, key = request.client, request.params["key"]
+    how = (request.records, _refuse_secret, client.say, request.mounts)
+    return sdk.jobs.add_dependents(client, client, key, made, *how)
+
+
+def _refuse_secret(name: str, is_chosen: bool = True) -> str:
+    raise ConfigError(f"a job that was stopped with it has the secret {name!r}: submit it again by itself")
 
 
 def _checkpoint(request: PortalRequest, job: JobInfo, document: dict[str, Any]) -> SavedCheckpoint | None:
@@ -130,7 +147,7 @@ def send(request: PortalRequest) -> Response:
 
     def submit() -> str:
         client = request.client
-        return sdk.jobs.submit_when_ready(client, _submission(request), client.say).key
+        return submit_now(client, _submission(request)).key
 
     try:
         if "preview" in request.form:
@@ -158,7 +175,7 @@ def _submission(request: PortalRequest) -> Submission:
     client = request.client
     options = sdk.jobs.read_options({"job_name": request.form.get("name", "").strip()})
     changes = sdk.jobs.build_changes(options, secret)
-    return sdk.jobs.repeat(
+    made = sdk.jobs.repeat(
         client,
         client,
         request.params["key"],
@@ -171,3 +188,4 @@ def _submission(request: PortalRequest) -> Submission:
         edited,
         resume=wants_resume(request),
     )
+    return with_dependents(request, made)

@@ -56,7 +56,9 @@ COLUMNS = {
     "completed": Column(
         "Ended", lambda job: job.completed, "completionTime", "moment", False, is_largest_first=True
     ),
+    "cause": Column("Cause", lambda job: job.cause, style="cause"),
     "tags": Column("Tags", lambda job: job.tags),
+    "priority": Column("Priority", lambda job: job.priority, "jobPriority", is_usual=False),
 }
 USUAL = tuple(name for name, column in COLUMNS.items() if column.is_usual)
 

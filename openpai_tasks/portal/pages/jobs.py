@@ -16,6 +16,7 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.portal.live import Event, Steps
 from openpai_tasks.portal.pages import job_table
+from openpai_tasks.portal.pages.job import submit_now
 from openpai_tasks.portal.pages.job_table import COLUMNS, METRIC, USUAL, Row
 from openpai_tasks.portal.request import PortalRequest, once, redirect, whole_number
 from openpai_tasks.protocol import states
@@ -186,7 +187,7 @@ def _find(request: PortalRequest, query: Query) -> Found:
 
 
 def _list(client: Backend, query: Query, limit: int) -> list[JobInfo]:
-    return client.jobs(
+    found = client.jobs(
         username=_user(client, query),
         state=query.state or None,
         order=query.order,
@@ -194,6 +195,7 @@ def _list(client: Backend, query: Query, limit: int) -> list[JobInfo]:
         limit=limit,
         **query.filters,
     )
+    return sdk.jobs.add_causes(client, found)
 
 
 def _user(client: Backend, query: Query) -> str | None:
@@ -247,7 +249,7 @@ def tag(request: PortalRequest) -> Response:
 
 def resubmit(request: PortalRequest) -> Response:
     """Submit the selected jobs again, unchanged and under new names."""
-    client = request.client
+    client, renamed = request.client, dict[str, str]()
 
     def repeat(key: str) -> None:
         made = sdk.jobs.repeat(
@@ -260,11 +262,13 @@ def resubmit(request: PortalRequest) -> Response:
             _refuse_secret,
             client.say,
             request.mounts,
+            renamed=renamed,
         )
-        sdk.jobs.submit_when_ready(client, made, client.say)
+        renamed[key] = submit_now(client, made).key
 
     def submit() -> str:
-        _for_each(_selected(request, MOST_CHANGED), "resubmitted", repeat)
+        oldest_first = _selected(request, MOST_CHANGED)[::-1]  # others may depend on them
+        _for_each(oldest_first, "resubmitted", repeat)
         return ""
 
     once(request, submit)

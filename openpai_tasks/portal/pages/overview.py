@@ -141,7 +141,7 @@ class LiveParts:
         return True
 
     def _summary(self, job: JobInfo) -> dict[str, str]:
-        described = sdk.jobs.describe(self._request.client, job.key, job)
+        described = sdk.jobs.describe(self._request.client, job)
         values = heading_values(self._request, job) | _values(self._request, described)
         parts = {
             "job-heading": "job_heading.html",
@@ -220,7 +220,7 @@ def _document(client: Backend, job: JobInfo) -> dict[str, Any]:
 
 def _why(client: Backend, job: JobInfo) -> Explanation | None:
     """Return why a job waits or has failed; None for a job without trouble."""
-    if job.state in (states.RUNNING, states.SUCCEEDED):
+    if job.state in (states.RUNNING, states.SUCCEEDED) and not job.kept_until:
         return None
     try:
         return sdk.diagnosis.explain_job(client, job)

@@ -12,9 +12,11 @@ from starlette.responses import JSONResponse, Response
 
 from openpai_tasks import sdk
 from openpai_tasks.errors import ApiError, Conflict, Denied, PaiError, ProtocolError, Unreachable
+from openpai_tasks.portal.pages.job import submit_now
 from openpai_tasks.portal.request import PortalRequest, once, redirect
 from openpai_tasks.protocol.legacy.v1 import schema_v1
 from openpai_tasks.protocol.problems import refusal
+from openpai_tasks.render import plan_rows
 from openpai_tasks.sdk.jobs.provenance import Origin
 from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.sdk.templates.catalog import Template
@@ -69,7 +71,7 @@ def submit(request: PortalRequest, prepare: Callable[[], Submission]) -> Respons
         nonlocal name
         made = prepare()
         name = made.name
-        return sdk.jobs.submit_when_ready(request.client, made, lambda line: None).key
+        return submit_now(request.client, made).key
 
     try:
         return redirect("c", request.alias, "jobs", once(request, act))
@@ -100,20 +102,20 @@ def check(request: PortalRequest) -> Response:
 
 
 def preview(request: PortalRequest) -> Response:
-    """Return exactly what would be sent, with its secrets masked."""
+    """Return the plan of the job, and exactly what would be sent, with its secrets masked."""
     return JSONResponse(preview_of(request, _read(request, _text(request))))
 
 
 def preview_of(request: PortalRequest, made: Submission) -> dict[str, Any]:
-    """Return what a submission would send, and where to; nothing is sent."""
-    archive, home = made.archive, made.home
+    """Return the plan of a submission, and what it would send; nothing is sent."""
+    plan = sdk.jobs.make_plan(request.client, made)
     return {
-        "to": request.client.submit_url(made.v1 or made.text),
+        "plan": [[name.capitalize(), line] for name, line in plan_rows(plan)],
         "text": made.shown,
         "folded": made.folded,
         "is_masked": made.shown != made.text,
-        "notes": [*_notes(made), *([home.note] if home and home.note else [])],
-        "files": [[one.name, one.size] for one in archive.members] if archive else [],
+        "notes": _notes(made),
+        "files": [[one.name, one.size] for one in made.archive.members] if made.archive else [],
     }
 
 

@@ -14,11 +14,12 @@ from openpai_tasks import sdk
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.portal.labels import LABELS
 from openpai_tasks.portal.pages.job import check_files, find_job
-from openpai_tasks.portal.pages.job_document import resubmission_values, wants_resume
+from openpai_tasks.portal.pages.job_document import resubmission_values, wants_resume, with_dependents
 from openpai_tasks.portal.pages.submit import Refusal, preview_of, submit
 from openpai_tasks.portal.request import PortalRequest, redirect
 from openpai_tasks.portal.uploads import Upload
 from openpai_tasks.protocol import JobRequest
+from openpai_tasks.protocol.document.policy import priority_word
 from openpai_tasks.protocol.document.reading import read_request
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.amounts import parse_int, read
@@ -27,10 +28,15 @@ from openpai_tasks.sdk.jobs.options import JobOptions
 from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.settings.config import Settings, load_settings
 
-TEXTS = ("job_name", "image", "virtual_cluster", "memoryMB", "shm", "max_time")
-NUMBERS = ("instances", "cpu", "gpu", "retries")
+TEXTS = (
+    *("job_name", "image", "virtual_cluster", "memoryMB", "shm", "max_time", "priority"),
+    *("grace", "idle_stop", "keep_failed"),
+)
+NUMBERS = ("instances", "cpu", "gpu", "retries", "requeue_on_timeout")
 LISTS = {"outputs": "\n", "pip_installs": "\n", "tag": ","}
 """Fields with several values, and what separates them."""
+AFTER = {"succeeded": "after", "ended": "after_any", "failed": "after_failed"}
+"""The choices of how other jobs have to end, and their options."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +76,7 @@ def resubmit(request: PortalRequest) -> Response:
     """Show the form filled in from a job; or the job's document, if the form cannot express it."""
     job, document = sdk.jobs.job_document(request.client, request.params["key"])
     known, left = read_request(document)
-    if left:
+    if left or len({one.when for one in known.policy.after}) > 1:
         return redirect("c", request.alias, "jobs", request.params["key"], "resubmit", "document")
     return _page(request, None, sorted(request.client.virtual_clusters()), _filled(known, job))
 
@@ -87,10 +93,17 @@ def _filled(known: JobRequest, job: JobInfo) -> Filled:
         "virtual_cluster": known.virtual_cluster,
         "retries": known.retries or None,
         "max_time": known.max_seconds and f"{known.max_seconds}s",
+        "keep_failed": f"{known.policy.keep_failed}s" if known.policy.keep_failed else None,
         "shm": known.shm_mb,
         "tag": ", ".join(job.tags),
         "outputs": "\n".join(known.outputs),
         "pip_installs": "\n".join(known.pip_installs),
+        "after": ", ".join(one.job for one in known.policy.after),
+        "after_when": next((one.when for one in known.policy.after), None),
+        "priority": priority_word(known.priority),
+        "requeue_on_timeout": known.policy.requeues or None,
+        "grace": f"{known.policy.grace}s" if known.policy.grace else None,
+        "idle_stop": f"{known.policy.idle_stop}s" if known.policy.idle_stop else None,
     }
     given = {name: str(value) for name, value in fields.items() if value not in (None, "")}
     return Filled(given, tuple(known.environment.items()), tuple(known.secrets))
@@ -120,14 +133,16 @@ def check(request: PortalRequest) -> Response:
                 answer["python"] = sdk.jobs.as_python(form.given, alias)
             wanted = form.request()
             sdk.jobs.check_request(wanted, form.here)
-            answer["problem"] = sdk.jobs.describe_shortage(request.client, wanted)
+            answer["problem"] = sdk.jobs.describe_shortage(
+                request.client, wanted.virtual_cluster, wanted.all_roles, wanted.is_memory_asked
+            )
     except PaiError as err:
         answer |= {"problem": str(err), "field": err.field}
     return JSONResponse(answer)
 
 
 def preview(request: PortalRequest) -> Response:
-    """Return exactly what would be sent, with its secrets masked."""
+    """Return the plan of the job, and exactly what would be sent, with its secrets masked."""
     return JSONResponse(preview_of(request, _prepare(request)))
 
 
@@ -190,6 +205,7 @@ def _prepare(request: PortalRequest) -> Submission:
         made = sdk.jobs.repeat_with_request(
             client, key, wanted, form.here, request.records, form.mounts, wants_resume(request)
         )
+        made = with_dependents(request, made)
     else:
         made = sdk.jobs.prepare(client, wanted, form.here, form.mounts)
     sdk.jobs.check_tags(client, made.tags)
@@ -214,8 +230,11 @@ def _settings(request: PortalRequest, options: JobOptions) -> Settings:
     """Return the settings with the options.
 
     Other users do not send the sources of the owner's project, and a job that is submitted again has its own.
+    The owner's hooks are for the owner's jobs.
     """
     given = load_settings(sdk.jobs.setting_overrides(options))
+    if request.session.only:
+        given = dataclasses.replace(given, notify=())
     if (request.session.only or "key" in request.params) and not options.sources:
         return dataclasses.replace(given, sources=())
     return given
@@ -229,6 +248,8 @@ def _given(request: PortalRequest) -> dict[str, Any]:
     given |= {name: read(name, parse_int, form[name]) for name in NUMBERS if form.get(name)}
     for name, separator in LISTS.items():
         given[name] = tuple(word.strip() for word in form.get(name, "").split(separator) if word.strip())
+    option = AFTER.get(form.get("after_when", ""), "after")
+    given[option] = tuple(name.strip() for name in form.get("after", "").split(",") if name.strip())
     given |= {"env": dict(_pairs(request, "env")), "secret": tuple(dict(_pairs(request, "secret")))}
     return {name: value for name, value in given.items() if value not in ("", (), {})}
 

@@ -21,6 +21,8 @@ from openpai_tasks.sdk.sweeps.results import JobResult, as_number
 MOST_AXES = 8
 MOST_ROWS = 500
 """Rows of the table at first; a sweep may have thousands."""
+MOST_DRAWN = 1000
+"""Jobs in the plots; more would only cover each other."""
 PAGE_SECONDS = 0.5
 """Time to read results before a page is sent; the others follow."""
 
@@ -57,9 +59,10 @@ def _values(request: PortalRequest, seconds: float | None = None) -> dict[str, A
     measured = [column for column in numeric if column in values]
     across = _chosen(given.get("x", ""), numeric, numeric[:1])
     upwards = _chosen(given.get("y", ""), numeric, measured[:1] or numeric[-1:])
-    points = [(one.name, cell(one, across), cell(one, upwards)) for one in results]
     lowest = given["best"] == "min" if given.get("best") in ("min", "max") else is_lower_better(upwards)
     best = _best(results, upwards, lowest) if upwards in values else set()
+    drawn = _drawn(results, upwards, lowest)
+    points = [(one.name, cell(one, across), cell(one, upwards)) for one in drawn]
     return dict(
         name=name,
         unread=unread,
@@ -80,7 +83,8 @@ def _values(request: PortalRequest, seconds: float | None = None) -> dict[str, A
         if len(numeric) > 1
         else None,
         has_results=bool(values),
-        parallel=_parallel(results, parameters, measured, upwards, best),
+        drawn=len(drawn),
+        parallel=_parallel(drawn, parameters, measured, upwards, best),
         importances=_importances(results, parameters, upwards) if upwards in values else [],
         sort=given.get("sort", ""),
         is_ascending=given.get("dir", "") == "asc",
@@ -94,6 +98,14 @@ def _rows(results: list[JobResult], given: Mapping[str, str], upwards: str, lowe
     else:
         found = _sorted(results, upwards, lowest)
     return found if given.get("rows") == "all" else found[:MOST_ROWS]
+
+
+def _drawn(results: list[JobResult], upwards: str, lowest: bool) -> list[JobResult]:
+    """Return the jobs of the plots: of a large sweep, evenly from the best to the last."""
+    if len(results) <= MOST_DRAWN:
+        return results
+    ranked, last = _sorted(results, upwards, lowest), len(results) - 1
+    return [ranked[at * last // (MOST_DRAWN - 1)] for at in range(MOST_DRAWN)]
 
 
 def _best(results: Sequence[JobResult], column: str, lowest: bool) -> set[str]:

@@ -49,8 +49,8 @@ def usage_values(client: Backend, job: JobInfo) -> dict[str, Any]:
         tasks = sdk.jobs.read_usage(client, job.name, points=POINTS, job=job, most=MOST_TASKS)
     except PaiError:  # the page is complete without it
         return values
-    if not all(task.is_recorded for task in tasks):
-        return values | {"usage_note": "Not recorded for tasks that run in containers of this cluster."}
+    if why := next((task.unrecorded for task in tasks if task.unrecorded), ""):
+        values["usage_note"] = f"Not recorded: {why}."
     plots = [line_plot(chart) for chart in render.usage_charts(tasks)]
     left_out = max(0, len(job.tasks) - MOST_TASKS)
     return values | {"usage_plots": [plot for plot in plots if plot], "usage_left_out": left_out}

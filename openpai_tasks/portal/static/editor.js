@@ -1,6 +1,7 @@
 // A small editor around a textarea: line numbers, colours, problems on their lines, indentation, completion.
 
 import { placeAt, suggestions } from "./complete.js";
+import { getJson } from "./get_json.js";
 import { announce } from "./portal.js";
 
 const MOST_LINES = 3000; // longer texts stay plain
@@ -57,12 +58,9 @@ export class Editor {
   }
 
   async loadSchema() {
-    try {
-      const answer = await fetch(this.root.dataset.schema, { headers: { accept: "application/json" } });
-      if (answer.ok) this.schemas = await answer.json();
-    } catch {
-      // Without an answer there is no completion; the check of the text reports it.
-    }
+    // Without an answer there is no completion; the check of the text reports it.
+    this.schemas = (await getJson(this.root.dataset.schema)) ?? this.schemas;
+    if (this.isAwaited) this.suggest(false);
   }
 
   get text() {
@@ -211,7 +209,8 @@ export class Editor {
   suggest(isAsked) {
     const { selectionStart: at, selectionEnd } = this.area;
     this.close();
-    if (at !== selectionEnd || !this.schemas) return;
+    this.isAwaited = !this.schemas;
+    if (at !== selectionEnd || this.isAwaited) return;
     const place = placeAt(this.text, at);
     if (!place || (!isAsked && place.kind === "key" && !place.typed)) return;
     const isOld = /"jobName"|^jobName:/m.test(this.text) && !/protocolVersion/.test(this.text);
@@ -268,6 +267,7 @@ export class Editor {
   }
 
   close() {
+    this.isAwaited = false;
     this.list.hidden = true;
     this.area.removeAttribute("aria-activedescendant");
   }

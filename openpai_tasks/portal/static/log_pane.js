@@ -240,13 +240,15 @@ export class Pane {
 
   // Change the page without moving the lines that are visible.
   keep(change) {
-    const top = this.scroller.getBoundingClientRect().top;
-    const index = this.firstVisible(top);
-    const place = this.lines[index] && this.body.children[index - this.from]?.getBoundingClientRect().top;
+    const view = this.scroller.getBoundingClientRect();
+    const index = this.firstVisible(view.top);
     const record = this.lines[index];
+    const place = this.body.children[index - this.from]?.getBoundingClientRect();
+    const isVisible = record && place && place.top < view.bottom && place.bottom > view.top;
     change();
+    if (!isVisible) return; // the box was scrolled to lines that are not loaded yet
     const now = this.body.children[this.lines.indexOf(record, Math.max(0, this.from)) - this.from];
-    if (record && now) this.scroller.scrollTop += now.getBoundingClientRect().top - place;
+    if (now) this.scroller.scrollTop += now.getBoundingClientRect().top - place.top;
   }
 
   firstVisible(top) {

@@ -1,5 +1,6 @@
 // A job's output: one list or a column per task, followed, searched, and continued after a lost connection.
 
+import { getJson } from "./get_json.js";
 import { Pane } from "./log_pane.js";
 import { morph } from "./morph.js";
 
@@ -32,10 +33,9 @@ function paneFor(task) {
 async function ask(path, words) {
   const from = address(path);
   for (const [name, word] of Object.entries(words)) from.searchParams.set(name, word);
-  const answer = await fetch(from).catch(() => null);
-  if (answer?.ok) return answer.json();
-  status.textContent = "Other lines cannot be loaded now.";
-  return null;
+  const found = await getJson(from);
+  if (!found) status.textContent = "Other lines cannot be loaded now.";
+  return found;
 }
 
 const loadLines = async (first, count) => (await ask(log.dataset.lines, { first, count }))?.lines;
@@ -54,12 +54,12 @@ function lineLink(task, number) {
 }
 
 function reachEnd() {
-  if (isComplete) {
-    single().isTail = true;
-    report();
-  } else {
+  if (!isComplete) {
     setFollow(true);
     restart();
+  } else if (!waiting.length) {
+    single().isTail = true; // what the feed has sent is all counted
+    report();
   }
 }
 
@@ -99,10 +99,11 @@ const finder = {
   source: null,
   isMore: false,
   searched: 0,
+  failures: 0,
 
   search(words) {
     this.stop();
-    Object.assign(this, { words, hits: [], at: -1, isMore: false, searched: 0 });
+    Object.assign(this, { words, hits: [], at: -1, isMore: false, searched: 0, failures: 0 });
     option("hits").replaceChildren();
     for (const pane of panes.values()) pane.mark(words, null);
     if (words) this.open();
@@ -123,8 +124,17 @@ const finder = {
     on("more", () => (this.isMore = true));
     on("end", () => this.finish());
     on("problem", (text) => this.finish(text));
-    this.source.onerror = () => this.finish("The connection was lost; search again.");
+    this.source.onerror = () => this.goOn();
     this.show();
+  },
+
+  // Search after the lines that were found before the connection was lost.
+  goOn() {
+    this.failures += 1;
+    if (this.failures > 3) return this.finish("The connection was lost; search again.");
+    this.stop();
+    const { words } = this;
+    setTimeout(() => words === this.words && !this.source && this.open(), RETRY);
   },
 
   stop() {
@@ -321,6 +331,7 @@ function flush() {
   // A long output goes into the page in few steps: the browser lays out and paints each of them.
   if (waiting.length && limit - shown < 2 * pause) return;
   for (const pane of panes.values()) pane.show(option("follow").checked);
+  if (isComplete && !waiting.length) single()?.later(); // its end may have been reached before
   report();
   shown = performance.now();
   requestAnimationFrame(() => requestAnimationFrame((now) => (pause = Math.max(PAUSE, 6 * (now - limit)))));

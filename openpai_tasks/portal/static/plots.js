@@ -1,5 +1,7 @@
 // Line plots, drawn from the numbers in the page: log scales, smoothing, zoom, and values under the pointer.
 
+import { getJson } from "./get_json.js";
+
 const NS = "http://www.w3.org/2000/svg";
 const COLOURS = 12;
 const DASHES = 5;
@@ -8,12 +10,39 @@ const UNITS = [["d", 86400, "h", 3600], ["h", 3600, "m", 60], ["m", 60, "s", 1]]
 const PAINT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity", "font-size", "font-family", "text-anchor"];
 const HELP = "Arrow keys show values, + and - zoom, Escape resets";
 
-// Settings of all plots, kept by the browser
-const settings = { x: "", smooth: 0, logX: [], logY: [], ...JSON.parse(localStorage.getItem("plots") ?? "{}") };
+// Settings of all plots: those in the address, which can be shared, or else those that the browser has kept
+const settings = { x: "", smooth: 0, logX: [], logY: [], ...(sharedSettings() ?? JSON.parse(localStorage.getItem("plots") ?? "{}")) };
+
+function sharedSettings() {
+  const query = new URLSearchParams(location.search);
+  const lists = { logX: query.getAll("plot-log-x"), logY: query.getAll("plot-log-y") };
+  const smooth = Math.min(0.99, Math.max(0, Number(query.get("plot-smooth")) || 0));
+  const isShared = [...query.keys()].some((name) => name.startsWith("plot-"));
+  return isShared ? { x: query.get("plot-x") ?? "", smooth, ...lists } : null;
+}
+
+// Put the settings of the page's plots into its address; the usual ones only if they were chosen here
+function share(isChosen = false) {
+  const large = document.querySelectorAll("figure[data-plot]:not([data-small])");
+  if (!large.length) return;
+  const pages = Array.from(large, (figure) => plots.get(figure).page);
+  const own = (names) => names.filter((name) => pages.some((page) => page.title === name));
+  const address = new URL(location);
+  const put = (name, values) => {
+    address.searchParams.delete(name);
+    for (const value of values) address.searchParams.append(name, value);
+  };
+  put("plot-x", pages.some((page) => page.xs.includes(settings.x) && (isChosen || page.x !== settings.x)) ? [settings.x] : []);
+  put("plot-smooth", settings.smooth || isChosen ? [settings.smooth] : []);
+  put("plot-log-x", own(settings.logX));
+  put("plot-log-y", own(settings.logY));
+  if (address.href !== location.href) history.replaceState(history.state, "", address);
+}
 
 function change(values) {
   Object.assign(settings, values);
   localStorage.setItem("plots", JSON.stringify(settings));
+  share(true);
   for (const figure of document.querySelectorAll("figure[data-plot]")) plots.get(figure)?.update();
 }
 
@@ -97,8 +126,9 @@ export class Scale {
     return this.isLog ? 10 ** value : value;
   }
 
-  // With some space around the values
-  static around(low, high, isLog, from, to) {
+  // With some space around the values; amounts are not below 0
+  static around(low, high, isLog, from, to, isAmount = false) {
+    if (isAmount && !isLog) return new Scale(0, 1.04 * high || 1, false, from, to);
     if (low === high && isLog) [low, high] = [low / 2, high * 2];
     else if (low === high) [low, high] = [low - (Math.abs(low) / 2 || 1), high + (Math.abs(high) / 2 || 1)];
     const [begin, end] = isLog ? [Math.log10(low), Math.log10(high)] : [low, high];
@@ -232,12 +262,7 @@ class LinePlot {
     const address = new URL(this.figure.dataset.source, location);
     const columns = Math.min(4000, Math.round(this.picture.clientWidth * devicePixelRatio) || 640);
     for (const [name, value] of Object.entries({ columns, ...query })) address.searchParams.set(name, value);
-    try {
-      const answer = await fetch(address, { headers: { accept: "application/json" } });
-      return answer.ok ? await answer.json() : null;
-    } catch {
-      return null; // the live part of the page reports it
-    }
+    return getJson(address); // the live part of the page reports an error
   }
 
   zoom(range) {
@@ -301,7 +326,7 @@ class LinePlot {
       return;
     }
     const [x0, x1, y0, y1] = found;
-    this.upwards = Scale.around(y0, y1, this.isLog("Y"), height - (this.isSmall ? 20 : 38), 8);
+    this.upwards = Scale.around(y0, y1, this.isLog("Y"), height - (this.isSmall ? 20 : 38), 8, this.base.zero);
     const marks = ticks(this.upwards, this.isSmall ? 3 : 6);
     const left = (this.isSmall ? 8 : 24) + 6.4 * Math.max(...marks.map(([, one]) => one.length));
     this.across = new Scale(x0, x1, this.isLog("X") && x0 > 0, left, width - 14);
@@ -400,7 +425,7 @@ class LinePlot {
   showLegend() {
     if (this.reset) this.reset.hidden = !this.range;
     const names = this.base.series.map((one) => one.name);
-    if (this.isSmall || names.length < 2 || names.join("\n") === this.named) return;
+    if (!names.some(Boolean) || names.join("\n") === this.named) return;
     this.named = names.join("\n");
     this.legend.replaceChildren(...names.map((name, number) => {
       const toggle = (event) => {
@@ -483,16 +508,21 @@ class LinePlot {
     const where = (event) => event.clientX - this.picture.getBoundingClientRect().left;
     let start = null;
     let band = null;
+    const follow = (event) => {
+      const x = Math.max(this.across.from, Math.min(this.across.to, where(event)));
+      const places = this.places();
+      if (places.length) this.show(places[nearest(places, this.across.invert(x))]);
+      return x;
+    };
     this.picture.addEventListener("pointerdown", (event) => {
+      if (this.across && this.shown?.length) follow(event); // a finger does not point before it taps
       if (event.button || this.isSmall || !this.across) return;
       start = where(event);
       this.picture.setPointerCapture(event.pointerId);
     });
     this.picture.addEventListener("pointermove", (event) => {
       if (!this.across || !this.shown?.length) return;
-      const x = Math.max(this.across.from, Math.min(this.across.to, where(event)));
-      const places = this.places();
-      if (places.length) this.show(places[nearest(places, this.across.invert(x))]);
+      const x = follow(event);
       if (start !== null && Math.abs(x - start) > 4) {
         band = svg("rect", { class: "band", x: Math.min(x, start), y: this.upwards.to, width: Math.abs(x - start), height: this.upwards.from - this.upwards.to });
         this.overlay.append(band);
@@ -506,7 +536,9 @@ class LinePlot {
     };
     this.picture.addEventListener("pointerup", stop);
     this.picture.addEventListener("pointercancel", stop);
-    this.picture.addEventListener("pointerleave", () => start === null && this.show(null));
+    this.picture.addEventListener("pointerleave", (event) => {
+      if (start === null && event.pointerType !== "touch") this.show(null); // what was tapped stays
+    });
     this.picture.addEventListener("blur", () => this.show(null));
     this.picture.addEventListener("dblclick", () => this.zoom(null));
     this.picture.addEventListener("keydown", (event) => this.press(event));
@@ -612,6 +644,7 @@ function start() {
   for (const figure of document.querySelectorAll("figure[data-plot]")) {
     if (!plots.has(figure)) plots.set(figure, new LinePlot(figure));
   }
+  if (!sharedSettings()) share();
 }
 
 new MutationObserver((changes) => {

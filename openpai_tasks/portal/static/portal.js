@@ -256,6 +256,7 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches(TYPING)) return;
   const field = document.querySelector(`[data-focus-key="${CSS.escape(event.key)}"]`);
   if (field) field.focus();
+  else if (event.key === " " && event.target.matches("a[role=button]")) event.target.click();
   else if (event.key === "?") showKeys();
   else if (event.key === "j" || event.key === "k") moveRow(event.key === "j" ? 1 : -1);
   else return;

@@ -82,7 +82,9 @@ form.addEventListener("submit", async (event) => {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const reason = page.querySelector("#trouble") ?? page.querySelector("main");
     find("#trouble").replaceChildren(...reason.childNodes);
-    (find("[aria-invalid=true]", form) ?? find("#trouble")).focus();
+    const wrong = find("[aria-invalid=true]", form);
+    wrong?.closest("details")?.setAttribute("open", "");
+    (wrong ?? find("#trouble")).focus();
   } catch {
     trouble(NO_ANSWER);
   }
@@ -94,10 +96,11 @@ const dialog = find("#preview");
 find("[data-close]").addEventListener("click", () => dialog.close());
 find("[data-preview]").addEventListener("click", async () => {
   try {
-    const { to, text, folded, is_masked: isMasked, notes, files } = await post("preview", new FormData(form));
-    const masked = isMasked ? " Secrets are masked here." : "";
-    const about = [`This would be sent to ${to}; nothing was sent.${masked}`, ...notes];
-    find("[data-preview-about]").textContent = about.join(" ");
+    const { plan, text, folded, is_masked: isMasked, notes, files } = await post("preview", new FormData(form));
+    const masked = isMasked ? ["Secrets are masked here."] : [];
+    find("[data-preview-about]").textContent = ["Nothing was sent.", ...masked, ...notes].join(" ");
+    find("[data-preview-plan]").replaceChildren(...plan.map(fact));
+    find("[data-preview-all-files]").hidden = !files.length;
     find("[data-preview-files]").replaceChildren(
       ...files.map(([name, size]) => item(`${name}  ${sizeText(size)}`)),
     );
@@ -110,6 +113,14 @@ find("[data-preview]").addEventListener("click", async () => {
     trouble(error.message);
   }
 });
+
+function fact([name, value]) {
+  const made = document.createElement("div");
+  for (const [kind, text] of [["dt", name], ["dd", value]]) {
+    made.append(Object.assign(document.createElement(kind), { textContent: text }));
+  }
+  return made;
+}
 
 function item(text) {
   const made = document.createElement("li");

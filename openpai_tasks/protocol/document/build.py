@@ -6,6 +6,7 @@ from typing import Any
 
 from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol.document import scripts, ssh_plugin
+from openpai_tasks.protocol.document.policy import policy_extras, with_priority
 from openpai_tasks.protocol.document.ports import listening_mark, port_counts
 from openpai_tasks.protocol.document.request import JobRequest, RoleRequest
 from openpai_tasks.protocol.document.roles import DEFAULTS
@@ -62,9 +63,10 @@ def _image(request: JobRequest, role: RoleRequest) -> str:
 
 
 def _command(request: JobRequest, role: RoleRequest) -> str:
-    return (
-        role.command if request.max_seconds is None else scripts.limit_time(role.command, request.max_seconds)
-    )
+    if request.max_seconds is None:
+        return role.command
+    policy = request.policy
+    return scripts.limit_time(role.command, request.max_seconds, policy.requeues, policy.grace)
 
 
 def _task_role(request: JobRequest, role: RoleRequest, image: str) -> dict[str, Any]:
@@ -125,7 +127,8 @@ def _around(document: dict[str, Any], request: JobRequest, before: list[str]) ->
     if before:
         chosen = str(defaults.setdefault("deployment", DEPLOYMENT))
         deployments = _deployments(deployments, chosen, list(document["taskRoles"]), before)
-    extras = {**(document.get("extras") or {}), **request.extras}
+    extras = {**(document.get("extras") or {}), **request.extras, **policy_extras(request.policy)}
+    extras = with_priority(extras, request.priority)
     if request.storage:
         given, wanted = extras.get("storages"), {"name": request.storage}
         others = given if isinstance(given, list) else []

@@ -16,7 +16,10 @@ from openpai_tasks.protocol.document.build import BRACKET
 from openpai_tasks.protocol.document.template import OPEN, escape_brackets
 from openpai_tasks.protocol.fields import mapping, texts
 
-_TIME_LIMIT = re.compile(rf"{scripts.MARK}time limit of ([1-9][0-9]{{0,8}}) s\n")
+_NUMBER = "([1-9][0-9]{0,8})"
+_TIME_LIMIT = re.compile(
+    rf"{scripts.MARK}time limit of {_NUMBER} s(?:, requeued up to {_NUMBER} times, {_NUMBER} s grace)?\n"
+)
 
 Document = dict[str, Any]
 ChangeCommands = Callable[[list[str]], list[str]]
@@ -73,15 +76,36 @@ def unfold(edited: Document, original: Document) -> Document:
     return _change(edited, commands, lambda step: _unfold_step(step, steps))
 
 
+def limit_time(document: Document, seconds: int | None, requeues: int = 0, grace: int = 0) -> Document:
+    """Return the document with another time limit of its tasks, or another number of requeues at it.
+
+    Raise ValueError for commands with other template holes than ours, whose values could break the quotes.
+    """
+
+    def limit(commands: list[str]) -> list[str]:
+        inside = job_storage.unwrap(commands)
+        own = "\n".join(map(scripts.unlimited, inside))
+        if OPEN in own.replace(escape_brackets(OPEN, BRACKET), ""):
+            raise ValueError(f"cannot limit commands that contain {OPEN}")
+        limited = [scripts.limit_time(own, seconds or scripts.time_limit(inside[0]) or 0, requeues, grace)]
+        return job_storage.wrap(limited) if inside != commands else limited
+
+    return _change(document, limit, lambda step: step)
+
+
 def _fold_command(command: str) -> str:
     seconds = scripts.time_limit(command)
     own = scripts.unlimited(command)
-    return command if own == command else f"{scripts.MARK}time limit of {seconds} s\n{own}"
+    requeues, grace = scripts.requeueing(command)
+    again = f", requeued up to {requeues} times, {grace} s grace" if requeues else ""
+    return command if own == command else f"{scripts.MARK}time limit of {seconds} s{again}\n{own}"
 
 
 def _unfold_command(command: str) -> str:
     found = _TIME_LIMIT.match(command)
-    return scripts.limit_time(command[found.end() :], int(found[1])) if found else command
+    if found is None:
+        return command
+    return scripts.limit_time(command[found.end() :], *(int(number or 0) for number in found.groups()))
 
 
 def _fold_step(step: str) -> str:

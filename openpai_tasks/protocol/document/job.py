@@ -9,15 +9,19 @@ from openpai_tasks.errors import ProtocolError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import references, template
 from openpai_tasks.protocol.document.masking import mask
+from openpai_tasks.protocol.document.policy import JobPolicy, read_policy, read_priority
 from openpai_tasks.protocol.document.roles import StorageMount, TaskRole, storages, task_role
 from openpai_tasks.protocol.document.rules import Report
 from openpai_tasks.protocol.document.schema import JOB
-from openpai_tasks.protocol.fields import mapping
+from openpai_tasks.protocol.fields import mapping, text
 from openpai_tasks.protocol.problems import refusal
 from openpai_tasks.protocol.yaml.reader import Source, read
 from openpai_tasks.protocol.yaml.values import text_of, trim
 
 __all__ = ["JobDocument", "StorageMount", "TaskRole", "check", "validate"]
+
+SWEEP = "openpaiSweep"
+"""The key in a job's extras for its sweep and the values of its parameters."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class JobDocument:
     priority: str | None
     roles: tuple[TaskRole, ...]
     storages: tuple[StorageMount, ...] | None
+    policy: JobPolicy
     data: dict[str, Any] = field(repr=False)
     source: Source = field(repr=False, compare=False)
     joint: str = field(default="\n", compare=False)  # separator of commands; " && " in OpenPAI 0.14
@@ -46,6 +51,11 @@ class JobDocument:
     @property
     def extras(self) -> dict[str, Any]:
         return mapping(self.data.get("extras"))
+
+    @property
+    def sweep(self) -> str:
+        """The sweep that the job is part of; empty for a single job."""
+        return text(mapping(self.extras.get(SWEEP)).get("name"))
 
     def masked(self) -> str:
         """Return the document as YAML, with its secrets masked."""
@@ -66,9 +76,9 @@ class JobDocument:
         return template.render(rendered, {"$secrets": self.secrets}, True) if self.secrets else rendered
 
 
-def validate(text: str) -> JobDocument:
+def validate(source: str) -> JobDocument:
     """Parse and check a document; the ProtocolError lists everything that the server would refuse."""
-    return check(read(text))
+    return check(read(source))
 
 
 def check(source: Source) -> JobDocument:
@@ -91,16 +101,16 @@ def _document(source: Source) -> JobDocument:
     roles = {name: {"instances": 1, "taskRetryCount": 0, **role} for name, role in references.roles(raw)}
     data = {**raw, "jobRetryCount": raw.get("jobRetryCount", 0), "taskRoles": roles}
     extras = mapping(raw.get("extras"))
-    priority = mapping(extras.get("hivedScheduler")).get("jobPriorityClass")
     cluster = mapping(raw.get("defaults")).get("virtualCluster")
     return JobDocument(
         name=raw["name"],
         virtual_cluster="default" if cluster is None else text_of(cluster),
         retries=references.whole(data["jobRetryCount"]),
         gang=extras.get("gangAllocation") is not False,
-        priority=priority if isinstance(priority, str) else None,
+        priority=read_priority(extras),
         roles=tuple(task_role(data, name) for name in roles),
         storages=storages(extras),
+        policy=read_policy(extras),
         data=data,
         source=source,
     )

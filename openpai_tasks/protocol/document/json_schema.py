@@ -209,7 +209,7 @@ HINTS: dict[str, Schema] = {
     "defaults": _hint("The default deployment and virtual cluster."),
     "defaults.deployment": _hint("The deployment to use."),
     "defaults.virtualCluster": _hint("The virtual cluster to run in.", default="default"),
-    "extras": _hint("Options of the platform; you may add keys of your own."),
+    "extras": _hint("Options of the platform; you may add your own keys."),
     "extras.storages": _hint(
         "Storages to mount, each at ${PAI_MOUNT_ROOT-}/mnt/<name>; an empty list for your default ones."
     ),
@@ -219,6 +219,15 @@ HINTS: dict[str, Schema] = {
     "extras.hivedScheduler": _hint("Options of the HiveD scheduler, if the cluster has it."),
     "extras.com.microsoft.pai.runtimeplugin": _hint("Plugins to run around the commands: ssh, cmd, git, ..."),
     "extras.jobStatusChangeNotification": _hint("The state changes to be notified of by email."),
+    "extras.jobPolicy": _hint("What the embedded cluster does with the job by itself; OpenPAI ignores it."),
+    "extras.jobPolicy.after": _hint("Jobs that this one waits for."),
+    "extras.jobPolicy.after.*": _hint("A job, and how it must have ended."),
+    "extras.jobPolicy.after.*.job": _hint("The job's name, or USER~NAME for a job of another user."),
+    "extras.jobPolicy.after.*.when": _hint("How it must have ended.", default="succeeded"),
+    "extras.jobPolicy.idleStopSeconds": _hint("Stop the job when its GPUs have been idle for so long."),
+    "extras.jobPolicy.keepFailedSeconds": _hint("Keep the environment of a failed task for so long."),
+    "extras.jobPolicy.requeues": _hint("How often a task that reaches its time limit runs again."),
+    "extras.jobPolicy.graceSeconds": _hint("How long before its time limit such a task gets TERM."),
     "extras.submitFrom": _hint("The program that submitted the job."),
 }
 """What editors show for each part; a star stands for a name that the user chooses, or an index in a list."""

@@ -12,6 +12,8 @@ from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol.document import job_storage, kept_files, scripts
 from openpai_tasks.protocol.document.build import BRACKET, IMAGE, build_document
 from openpai_tasks.protocol.document.folding import own_commands
+from openpai_tasks.protocol.document.policy import KEY as POLICY
+from openpai_tasks.protocol.document.policy import read_policy, read_priority, without_priority
 from openpai_tasks.protocol.document.ports import MARK as PORTS
 from openpai_tasks.protocol.document.ports import listening_ports
 from openpai_tasks.protocol.document.request import JobRequest
@@ -33,7 +35,7 @@ def read_request(document: Document) -> tuple[JobRequest, list[str]]:
         return JobRequest(), ["several task roles"]
     [(name, role)] = roles.items()
     request = _from_role(document, str(name), mapping(role))
-    steps, others = _from_steps(document, str(name))
+    steps, others = read_steps(document, str(name))
     try:
         built = build_document(dataclasses.replace(request, name="job"))
     except ProtocolError as err:
@@ -45,9 +47,8 @@ def read_request(document: Document) -> tuple[JobRequest, list[str]]:
 def _from_role(document: Document, name: str, role: Mapping[str, Any]) -> JobRequest:
     asked, extras = mapping(role.get("resourcePerInstance")), mapping(document.get("extras"))
     images = {one.get("name"): text(one.get("uri")) for one in rows(document.get("prerequisites"))}
-    first = next(iter(job_storage.unwrap(texts(role.get("commands")))), "")
     counts = {str(label): count(number) for label, number in mapping(asked.get("ports")).items()}
-    own = (DEFAULTS, PORTS)
+    own = (DEFAULTS, PORTS, POLICY)
     return JobRequest(
         command=own_commands(document)[name],
         role=name,
@@ -61,12 +62,20 @@ def _from_role(document: Document, name: str, role: Mapping[str, Any]) -> JobReq
         ports=counts | listening_ports(document, name),
         virtual_cluster=text(mapping(document.get("defaults")).get("virtualCluster")),
         retries=count(document.get("jobRetryCount")),
-        max_seconds=scripts.time_limit(first) if scripts.unlimited(first) != first else None,
-        extras={key: value for key, value in extras.items() if key not in own},
+        max_seconds=read_time_limit(role),
+        policy=read_policy(extras),
+        extras={key: value for key, value in without_priority(extras).items() if key not in own},
+        priority=read_priority(extras) or "",
     )
 
 
-def _from_steps(document: Document, role: str) -> tuple[dict[str, Any], list[str]]:
+def read_time_limit(role: Mapping[str, Any]) -> int | None:
+    """Return the seconds after which a role's commands are ended, if they are limited."""
+    first = next(iter(job_storage.unwrap(texts(role.get("commands")))), "")
+    return scripts.time_limit(first) if scripts.unlimited(first) != first else None
+
+
+def read_steps(document: Document, role: str) -> tuple[dict[str, Any], list[str]]:
     """Return the fields of the request that become steps before the command, and other steps."""
     found: dict[str, Any] = {"environment": {}, "secrets": {}}
     others = []

@@ -8,6 +8,7 @@ from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import Home
+from openpai_tasks.protocol.document.policy import JobPolicy
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,15 @@ class JobRequest:
     workspace: str = ""
     ssh_key: str = ""  # public key for ssh logins to its containers
     tags: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()  # jobs that must have succeeded first
+    policy: JobPolicy = JobPolicy()
     updates: tuple[tuple[str, Any] | str, ...] = field(default=(), repr=False)  # of the document: path, value
     extras: Mapping[str, Any] = field(default_factory=dict)
     base: Mapping[str, Any] | None = field(default=None, repr=False)  # a template's document, filled in
+    priority: str = ""  # OpenPAI's class
     archive: str = ""  # SHA-256 of the packed sources; like the fields below, set when they are packed
     home: Home | None = None
     storage: str | None = None
+    hooks: tuple[str, ...] = field(default=(), repr=False)  # as JSON with secrets; not in the document
 
     @property
     def all_roles(self) -> tuple[RoleRequest, ...]:

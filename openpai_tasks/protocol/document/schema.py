@@ -1,10 +1,11 @@
-"""The schema of v2 job documents, exactly as strict as the 1.8 server.
+"""The schema of v2 job documents, as strict as the 1.8 server; only ``extras.jobPolicy`` is ours.
 
 Documents are checked against this table, and the JSON Schema for editors is generated from it.
 """
 
 from __future__ import annotations
 
+from openpai_tasks.protocol.document.policy import KEY, WHEN
 from openpai_tasks.protocol.document.rules import (
     Anything,
     Entries,
@@ -83,6 +84,15 @@ _deployment = Fields(
     others=True,
 )
 
+_policy = Fields(
+    {
+        "after": Items(Fields({"job": Text(), "when": OneOf(WHEN)}, required=("job",))),
+        "idleStopSeconds": Integer(least=0),
+        "keepFailedSeconds": Integer(least=0),
+        "requeues": Integer(least=0),
+        "graceSeconds": Integer(least=0),
+    }
+)
 JOB = Fields(
     {
         **_common,
@@ -94,7 +104,7 @@ JOB = Fields(
         "taskRoles": Entries(WORD, _role),
         "deployments": Items(_deployment, least=1),
         "defaults": Fields({"deployment": Text()}, others=True),
-        "extras": _free,
+        "extras": Fields({KEY: _policy}, others=True),
     },
     required=("protocolVersion", "name", "type", "taskRoles"),
 )

@@ -19,11 +19,22 @@ OUTPUT = "PAI_OUTPUT_DIR"
 INTERACTIVE = "PAI_INTERACTIVE"
 """The variable that marks a container to work in."""
 TIMED_OUT = 124
+REQUEUED = 143
+"""The exit code of a task that is to run again: OpenPAI retries it without counting it as a failure."""
+_RUNS_AGAIN = "; the job runs again"
+"""The end of a line among the last of such a task."""
 GRACE = 10  # seconds between TERM and KILL when the time is up
 LOGIN_LINE = 1000  # characters; some versions of sshd split longer lines
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:@+, -]+")
+_TIME_LIMIT = re.compile(
+    rf"exit code (?:{TIMED_OUT}|\$pai_code): the time limit of (\d{{1,9}}) s was reached"
+)
+_ASKS_TO_RUN_AGAIN = re.compile(
+    rf"exit code {REQUEUED}: the time limit of \d{{1,9}} s was reached{_RUNS_AGAIN}\r?$".encode(), re.M
+)
+_REQUEUES = re.compile(r"^pai_limit=\d{1,9} pai_grace=(\d{1,9}) pai_requeues=(\d{1,9})$", re.M)
 
 
 def variable(name: str) -> str:
@@ -149,6 +160,7 @@ _LIMITED = (
     + """\
 case $- in *e*) pai_options="$pai_options; set -e" ;; esac
 pai_script="$pai_options
+${{pai_on_exit-}}
 $pai_script"
 pai_child= pai_clock= pai_stopped= pai_begun=$(date +%s)
 trap 'pai_stopped=1; [ -z "$pai_child" ] || kill -TERM "$pai_child" 2>/dev/null || :' TERM
@@ -183,17 +195,100 @@ exit "$pai_code"
 """
 )
 
+_REQUEUED = (
+    f"{_SCRIPT}{{script}}{_OPTIONS}"
+    + """\
+pai_limit={seconds} pai_grace={grace} pai_requeues={requeues}
+case $- in *e*) pai_options="$pai_options; set -e" ;; esac
+pai_script="$pai_options
+${{pai_on_exit-}}
+trap 'pai_last=\\$?; [ \\$pai_last -eq 0 ] || exit \\$pai_last' TERM
+$pai_script"
+pai_child= pai_stopped= pai_begun=$(date +%s)
+case ${{SLURM_JOB_END_TIME-}} in
+  '' | *[!0-9]*) ;;
+  *) pai_left=$((SLURM_JOB_END_TIME - pai_begun - 5))
+    [ "$pai_left" -ge "$pai_limit" ] || pai_limit=$((pai_left > pai_grace ? pai_left : pai_grace + 1)) ;;
+esac
+pai_tree() {{
+  echo "$1"
+  for pai_one in $(cat "/proc/$1/task/"*/children 2>/dev/null); do pai_tree "$pai_one"; done
+}}
+pai_signal() {{ kill "-$1" $(pai_tree "$2") 2>/dev/null || :; }}
+trap 'pai_stopped=1; [ -z "$pai_child" ] || pai_signal TERM "$pai_child"' TERM
+"${{BASH:-sh}}" -c "$pai_script" & pai_child=$!
+(
+  trap - TERM
+  sleep $((pai_limit - pai_grace))
+  pai_signal TERM "$pai_child"
+  sleep "$pai_grace"
+  pai_signal KILL "$pai_child"
+) >/dev/null 2>&1 & pai_clock=$!
+[ -z "$pai_stopped" ] || pai_signal TERM "$pai_child"
+pai_code=
+while :; do
+  pai_stopped=
+  wait "$pai_child" 2>/dev/null && pai_last=0 || pai_last=$?
+  case $pai_last in 127 | -*) [ -z "$pai_code" ] || break ;; esac
+  pai_code=$pai_last
+  [ -n "$pai_stopped" ] || break
+done
+{{ pai_signal KILL "$pai_clock" && wait "$pai_clock"; }} 2>/dev/null || :
+pai_left=$((pai_begun + pai_limit - $(date +%s)))
+if [ "$pai_code" -ne 0 ] && [ "$pai_left" -le "$pai_grace" ]; then
+  pai_code={timed_out} pai_then=
+  if [ "${{PAI_REQUEUES:-${{FC_FRAMEWORK_ATTEMPT_ID:-$pai_requeues}}}}" -lt "$pai_requeues" ]; then
+    pai_code={requeued} pai_then="{again}"
+  fi
+  if [ "${{PAI_TASKS_NUM:-1}}" -gt 1 ] && [ "$pai_left" -gt 0 ]; then
+    sleep "$pai_left" & wait $! || :
+  fi
+  echo "exit code $pai_code: the time limit of {seconds} s was reached$pai_then" >&2
+fi
+exit "$pai_code"
+"""
+)
 
-def limit_time(command: str, seconds: int) -> str:
+
+def limit_time(command: str, seconds: int, requeues: int = 0, grace: int = 0) -> str:
     """Limit the time of a command with ``timeout`` or, without it, with the shell.
 
     The command runs in the same kind of shell with the same options, and gets the same signals. A ``wait``
     that a signal interrupted is repeated; 127 then means that the child had ended already. ``timeout`` can
     end without its command if a signal comes as soon as it has started it, so its process group is signalled
     again. The clock is waited for where it is killed, since bash would report its end in the job's output.
+
+    With ``requeues``, every process of the command gets TERM ``grace`` seconds before the limit, and the exit
+    code is REQUEUED unless the command then ends with 0. They get it at once, each before its children, whose
+    end could otherwise end it before it has saved. The server counts the runs in PAI_REQUEUES; on OpenPAI,
+    all attempts of the job count. A task of several waits for the limit, as the first to end stops the
+    others, which may still be saving. Slurm's own limit counts if it comes earlier.
     """
     script = shlex.quote(command)
+    if requeues:
+        ends = {"timed_out": TIMED_OUT, "requeued": REQUEUED, "again": _RUNS_AGAIN}
+        limits = {"seconds": seconds, "grace": grace or default_grace(seconds), "requeues": requeues}
+        return _REQUEUED.format(script=script, **ends, **limits).rstrip("\n")
     return _LIMITED.format(script=script, seconds=seconds, grace=GRACE, timed_out=TIMED_OUT).rstrip("\n")
+
+
+def default_grace(seconds: int) -> int:
+    """Return the seconds before a time limit at which a command that can be requeued gets TERM."""
+    return max(1, min(60, seconds // 10))
+
+
+def requeueing(command: str) -> tuple[int, int]:
+    """Return how often a result of ``limit_time`` may be requeued, and its grace period; zeros if never."""
+    found = _REQUEUES.search(command) if "$pai_script" in command else None
+    return (int(found[2]), int(found[1])) if found else (0, 0)
+
+
+def asks_to_run_again(log: bytes) -> bool:
+    """Whether a result of ``limit_time`` asks in the end of its log to be requeued.
+
+    Its line need not be the last: container runtimes may log the last lines of stdout after those of stderr.
+    """
+    return bool(_ASKS_TO_RUN_AGAIN.search(log))
 
 
 def unlimited(command: str) -> str:
@@ -212,5 +307,5 @@ def time_limit(command: str) -> int | None:
     """Return the seconds after which a result of ``limit_time`` ends; None for another command."""
     if "$pai_script" not in command:
         return None
-    match = re.search(rf"exit code {TIMED_OUT}: the time limit of (\d{{1,9}}) s was reached", command)
+    match = _TIME_LIMIT.search(command)
     return int(match[1]) if match else None

@@ -24,6 +24,8 @@ FOREVER = 2**31 - 1
 
 EXPORT_CODE = 'export PAI_CODE_DIR="<% $script.uri %>"'
 """The step that marks a job whose ``codeDir`` a server may download, as OpenPAI 0.14 does."""
+CODE_LINK = "/pai/code"
+"""Where tasks find the ``codeDir`` besides their working folder, below the root of the mounts."""
 _FOLDERS = {
     "data": ("dataDir", 'export PAI_DATA_DIR="<% $data.uri[0] %>"'),
     "output": ("outputDir", 'export PAI_OUTPUT_DIR="<% $output.uri %>"'),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -89,7 +90,7 @@ def _number(value: Any) -> float | int | None:
         value = float(text) if _NUMBER.fullmatch(text) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= sys.float_info.max else None  # an integer of JSON may be larger
 
 
 def _parsed(value: Any, kind: type) -> Any:

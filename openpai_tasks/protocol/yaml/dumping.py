@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
+from openpai_tasks.protocol.problems import Problem, refusal
 from openpai_tasks.protocol.yaml import values
 
 _BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")  # line breaks for some readers, text for others
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class QuotedString(str):
@@ -25,11 +28,28 @@ class _Dumper(yaml.SafeDumper):
 
 
 def dump(document: dict[str, Any]) -> str:
-    """Write a document so that it reads back to the same values, here and on the real server."""
+    """Write a document so that it reads back to the same values, here and on the real server.
+
+    Raise ProtocolError if it has bytes of a command line that are not UTF-8, as no document can have them.
+    """
     text: str = yaml.dump(
         document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**20
     )
+    if "\\uD" in text and (found := list(_invalid_text(document))):
+        raise refusal(found)
     return text
+
+
+def _invalid_text(value: Any, path: str = "") -> Iterator[Problem]:
+    """Yield the strings with lone surrogates, which would be read as U+FFFD; they may be secrets."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _invalid_text(item, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from _invalid_text(item, f"{path}.{number}")
+    elif isinstance(value, str) and _SURROGATE.search(value):
+        yield Problem(path, "must be UTF-8 text")
 
 
 def _style(value: str) -> str | None:

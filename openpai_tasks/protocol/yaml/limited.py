@@ -7,11 +7,22 @@ from typing import Any
 import yaml
 
 DEPTH = 100
+TOO_DEEP = f"nested deeper than {DEPTH} levels"
 DIGITS = 1000
 ALIASED = 100_000  # values and characters that aliases may add to a document
 
 
-class _Limits:
+class LimitedFlow:
+    """Limits the nesting of brackets while PyYAML looks ahead, whose time grows with its square."""
+
+    def fetch_flow_collection_start(self, kind: Any) -> None:
+        loader: Any = self
+        if loader.flow_level >= DEPTH:
+            raise yaml.MarkedYAMLError(None, None, TOO_DEEP, loader.get_mark())
+        super().fetch_flow_collection_start(kind)  # type: ignore[misc]
+
+
+class _Limits(LimitedFlow):
     """What a loader adds to PyYAML's: an alias counts as much as what it stands for."""
 
     def __init__(self, stream: Any) -> None:
@@ -32,7 +43,7 @@ class _Limits:
             return loader.compose_node(parent, index)
         self._depth += 1
         if self._depth > DEPTH:
-            raise _problem(f"nested deeper than {DEPTH} levels", event)
+            raise _problem(TOO_DEEP, event)
         before = self._size
         self._size += 1 + len(getattr(event, "value", ""))
         node = loader.compose_node(parent, index)
@@ -75,3 +86,5 @@ def load(text: str, loader: type[Any] = Loader) -> Any:
         raise InvalidYaml(err.context, err.context_mark, err.problem, err.problem_mark) from err
     except (yaml.YAMLError, ValueError, RecursionError) as err:  # also a date such as 2026-99-99
         raise InvalidYaml(None, None, str(err).partition("\n")[0], None) from err
+    except (LookupError, AttributeError, TypeError, ArithmeticError) as err:  # such as `!!bool maybe`
+        raise InvalidYaml(None, None, "a value does not fit its tag", None) from err

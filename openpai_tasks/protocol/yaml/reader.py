@@ -19,12 +19,12 @@ import yaml
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.problems import Problem, refusal
 from openpai_tasks.protocol.yaml import values
+from openpai_tasks.protocol.yaml.limited import DEPTH, TOO_DEEP, LimitedFlow
 
 Path = tuple["str | int", ...]
 
-DEPTH = 100
 ALIASED, ALIASED_TEXT = 20_000, 1_000_000
-"""Maximum nesting of a document, and how many values and characters its aliases may add."""
+"""How many values and characters the aliases of a document may add."""
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _BREAKS = {0x85: 0xFDD0, 0x2028: 0xFDD1, 0x2029: 0xFDD2}
@@ -140,7 +140,7 @@ class _Builder:
     def _collection(self, event: _Event) -> Any:
         self._depth += 1
         if self._depth > DEPTH:
-            _fail(f"nested deeper than {DEPTH} levels", _line(event.start_mark))
+            _fail(TOO_DEEP, _line(event.start_mark))
         value = self._sequence() if isinstance(event, yaml.SequenceStartEvent) else self._mapping()
         self._depth -= 1
         try:
@@ -218,7 +218,7 @@ def _content(value: str) -> str:
     return value
 
 
-class _TabLoader(yaml.SafeLoader):
+class _TabLoader(LimitedFlow, yaml.SafeLoader):
     """Loader that allows tabs except in indentation, and keeps spaces at line ends in quoted strings."""
 
     def scan_to_next_token(self) -> None:

@@ -10,6 +10,7 @@ import binascii
 import datetime
 import math
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -260,8 +261,8 @@ def _narrow(value: int) -> int | float:
 def _number_text(number: int | float) -> str:
     if isinstance(number, int) and abs(number) <= _SAFE:
         return str(number)
-    if not math.isfinite(number):
-        return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+    if not abs(number) <= sys.float_info.max:  # an integer of JSON may be larger
+        return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
     if number == 0:
         return "0"
     from decimal import Decimal

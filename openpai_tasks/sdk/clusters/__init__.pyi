@@ -35,6 +35,7 @@ from .resources import jobs_over_time as jobs_over_time
 from .resources import list_queue as list_queue
 from .resources import list_recent as list_recent
 from .resources import list_resources as list_resources
+from .resources import resources_of as resources_of
 from .ssh_machines import address_and_kind as address_and_kind
 from .ssh_machines import install_on as install_on
 from .ssh_machines import restart_server as restart_server

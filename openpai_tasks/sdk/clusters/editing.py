@@ -14,7 +14,7 @@ from openpai_tasks.settings.home import make_private
 from openpai_tasks.settings.registry import Registry, edit_hint
 from openpai_tasks.text.hints import command
 
-DEFAULTS = ("sensible-editor", "nano", "vim", "vi")
+DEFAULTS = ("code", "sensible-editor", "nano", "vim", "vi")
 DETACHED = {"code": "--wait", "codium": "--wait", "subl": "--wait", "gvim": "--nofork", "mate": "--wait"}
 """Editors that return at once, and the flag that makes them wait."""
 

@@ -40,7 +40,15 @@ from openpai_tasks.sdk.clusters.start_options import (
 )
 from openpai_tasks.sdk.clusters.user_clusters import with_choices
 from openpai_tasks.settings.credentials import Credentials, hidden_environment
-from openpai_tasks.settings.engines import AUTO, ENGINES, TROUBLE, UNUSABLE, check_engine, choose_engine
+from openpai_tasks.settings.engines import (
+    AUTO,
+    ENGINES,
+    TROUBLE,
+    UNUSABLE,
+    EngineKind,
+    check_engine,
+    choose_engine,
+)
 from openpai_tasks.settings.engines import DEFAULT as DEFAULT_ENGINE
 from openpai_tasks.settings.home import home, lock_file, locked, write_private
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster
@@ -91,9 +99,19 @@ def connect(request: StartRequest, say: Say, timeout: float = 60.0) -> Backend:
 
 def engine_notes(client: Backend) -> tuple[str, ...]:
     """Return how jobs run on the embedded cluster, in sentences; nothing for another cluster."""
-    facts = _facts() if client.cluster.is_embedded else None
-    engine = ENGINES.get(str(facts.get("engine", DEFAULT_ENGINE))) if facts else None
+    engine = _engine(client)
     return (f"Jobs run {engine.label}.",) if engine else ()
+
+
+def runs_on_this_machine(client: Backend) -> bool:
+    """Whether all jobs of the cluster run on this machine, and not on nodes that it schedules."""
+    engine = _engine(client)
+    return engine is not None and engine.runs_here
+
+
+def _engine(client: Backend) -> EngineKind | None:
+    facts = _facts() if client.cluster.is_embedded else None
+    return ENGINES.get(str(facts.get("engine", DEFAULT_ENGINE))) if facts else None
 
 
 def ensure_running(request: StartRequest, say: Say) -> Cluster:
@@ -127,6 +145,18 @@ def _check_version(version: str, say: Say) -> None:
 def running() -> Cluster | None:
     """Return the embedded cluster if it is running; never start it."""
     return _cluster() if _facts() else None
+
+
+def revive(uri: str, say: Say) -> bool:
+    """Start a server that was killed; return False if it was stopped, or has another address than before."""
+    if not (folder() / "cluster.db").exists():
+        return False
+    if not _facts() and not lock.is_held(folder()):  # it neither starts nor ends at the moment
+        with locked(folder() / "start"):
+            if not _facts() and (folder() / lock.STATUS).exists():  # which a server that was stopped removes
+                _restart(say, force=False)
+    facts = _facts()
+    return facts["uri"] == uri if facts else lock.is_held(folder())
 
 
 def embedded_uri() -> str:
@@ -251,6 +281,7 @@ def _kill_server(say: Say) -> None:
             server.signal(signal.SIGKILL)
             if not server.ends_within(STOP_SECONDS):
                 raise TimedOut(f"the process {server.pid} of the embedded cluster cannot be killed")
+    (folder() / lock.STATUS).unlink(missing_ok=True)  # it was stopped: nothing starts it again by itself
 
 
 def _stop_remaining_jobs(say: Say) -> None:
@@ -389,7 +420,7 @@ def _start(options: LocalOptions, *flags: str) -> None:
         _wait_until(lambda: _facts() is not None, START_SECONDS, "the embedded cluster to answer")
         return
     before = os.listdir(folder())
-    (folder() / "server.json").unlink(missing_ok=True)  # of a server that was killed
+    (folder() / lock.STATUS).unlink(missing_ok=True)  # of a server that was killed
     argv = [sys.executable, "-m", PROGRAM, "--home", str(folder()), "--engine", options.engine]
     argv += ["--port", str(options.port), "--profile", options.profile]
     argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit), "--keep", options.keep]

@@ -28,7 +28,7 @@ USES_PYTHON = re.compile(r"(?:^|[\s;&|('\"])(?:python|pip|torchrun|pytest)[0-9.]
 MARK = "pyvenv.cfg"
 LONGEST = 16 << 10
 """Bytes of a script that activates an environment; real ones have a quarter of that."""
-FOREIGN = "it was not made here, so activate it only if you trust whoever made it"
+FOREIGN = "it was not made here, so activate it only if you trust its author"
 
 
 def inactive_environments(folder: Path, own: bool = False) -> list[Path]:

@@ -27,7 +27,7 @@ from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.settings import config, credentials, layers
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import DEFAULT_KIND, LOCAL, OPTIONS, Cluster, is_embedded
+from openpai_tasks.settings.registry import ANY, DEFAULT_KIND, LOCAL, OPTIONS, Cluster, is_embedded
 from openpai_tasks.text import durations
 from openpai_tasks.text.hints import command
 
@@ -106,7 +106,7 @@ def _client(settings: Settings, alias: str, say: Say) -> Backend:
     book = open_registry(settings)
     cluster = book.get(alias)
     check_ca(cluster.verify if isinstance(cluster.verify, str) else None)
-    kept = book.credentials(alias)
+    kept = book.credentials(cluster.alias)
     env_login = EnvironmentLogin() if kept else environment.for_cluster(settings, cluster)
     login = StoredLogin(book, cluster, kept, settings.http_timeout)
     return kinds.driver(cluster.kind).connect(
@@ -186,6 +186,7 @@ def update(settings: Settings, alias: str, new: ClusterUpdate, ask: Ask, say: Sa
         raise ConfigError(f"the embedded cluster {LOCAL!r} is always up to date")
     book = open_registry(settings)
     before = book.get(alias)
+    alias = before.alias
     verify = check_ca(new.ca or (before.verify if isinstance(before.verify, str) else None))
     wanted = dataclasses.replace(before, user=new.user or before.user, verify=verify)
     kept, env_login = Credentials(), EnvironmentLogin()
@@ -246,7 +247,7 @@ def delete(settings: Settings, aliases: Iterable[str], stop: bool = False) -> li
     known = [book.get(alias) for alias in aliases]
     for cluster in known if stop else ():
         ssh_machines.stop_server(cluster)
-    for alias in dict.fromkeys(aliases):
+    for alias in dict.fromkeys(cluster.alias for cluster in known):
         gone.append(book.remove(alias))
         ssh.forget_cluster(gone[-1].unique_name)
         ssh_machines.close_unused(gone[-1], book)
@@ -257,7 +258,7 @@ def delete(settings: Settings, aliases: Iterable[str], stop: bool = False) -> li
 def select(settings: Settings, alias: str, is_global: bool) -> Path:
     """Select the cluster that commands use; return the file that was written."""
     book = open_registry(settings)
-    book.get(alias)
+    alias = book.get(alias).alias
     known_names.note_clusters(book.clusters())
     path = layers.defaults_path(is_global)
     config.change_defaults(path, {"cluster-alias": alias})
@@ -270,6 +271,8 @@ def _prepare(settings: Settings, new: NewCluster) -> Cluster:
         raise ConfigError(f"the alias {new.alias!r} may have letters, digits, '.', '_' and '-' only")
     if is_embedded(new.alias):
         raise ConfigError(f"the alias {LOCAL!r} belongs to the embedded cluster; choose another")
+    if new.alias == ANY:
+        raise ConfigError(f"the alias {ANY!r} stands for whichever cluster can start a job; choose another")
     addresses = kinds.driver(new.kind).candidates(new.address)
     known = {cluster.alias: cluster for cluster in open_registry(settings).clusters()}
     fresh = Cluster(new.alias, addresses[0], kind=new.kind)

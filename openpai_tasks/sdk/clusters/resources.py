@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from openpai_tasks.backends.base import Amount, Backend, Say, VirtualCluster
@@ -18,7 +19,7 @@ from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.settings.config import Settings
-from openpai_tasks.settings.registry import LOCAL, Cluster, is_embedded
+from openpai_tasks.settings.registry import LOCAL, is_embedded
 
 AT_ONCE = 500  # jobs per request
 UNFINISHED = ",".join(sorted((RUNNING, STOPPING, WAITING)))
@@ -78,52 +79,61 @@ def list_resources(settings: Settings, alias: str | None, say: Say) -> list[Reso
     if alias:
         book.get(alias)
         return cluster_resources(clusters.connect(settings, alias, say))
-    own = Cluster(LOCAL, "")
-    known = [cluster for cluster in book.clusters() if cluster.kind in KINDS]
+    known = [cluster.alias for cluster in book.clusters() if cluster.kind in KINDS]
+    connect = {one: partial(clusters.connect, settings, one, say) for one in (LOCAL, *known)}
+    return resources_of(settings, connect)
+
+
+def resources_of(settings: Settings, connect: Mapping[str, Callable[[], Backend]]) -> list[Resources]:
+    """Return the resources of these clusters, by alias; one that fails is a row with the reason."""
     rows = map_parallel(
-        lambda cluster: _row(settings, cluster, say),
-        [own, *known],
+        lambda alias: _row(alias, connect[alias]),
+        list(connect),
         clusters.time_limit(settings),
-        lambda cluster: [Resources(cluster.alias, problem=clusters.timeout_message(settings))],
+        lambda alias: [Resources(alias, problem=clusters.timeout_message(settings))],
     )
     return [row for found in rows for row in found]
 
 
-def _row(settings: Settings, cluster: Cluster, say: Say) -> list[Resources]:
-    if cluster.is_embedded and not embedded.running():
+def _row(alias: str, connect: Callable[[], Backend]) -> list[Resources]:
+    if is_embedded(alias) and not embedded.running():
         return [Resources(LOCAL, problem="not running; it starts with the first job")]
     try:
-        return cluster_resources(clusters.connect(settings, cluster.alias, say))
+        return cluster_resources(connect())
     except PaiError as err:
-        return [Resources(cluster.alias, problem=str(err))]
+        return [Resources(alias, problem=str(err))]
 
 
 def cluster_resources(client: Backend) -> list[Resources]:
     """Return the virtual clusters that the user may use; all if that is not known."""
     found = client.virtual_clusters()
     granted = [name for name in client.cluster.virtual_clusters if name in found] or list(found)
-    return [_resources(client.cluster.alias, name, found[name]) for name in granted]
+    return [_resources(client, name, found[name]) for name in granted]
 
 
-def _resources(alias: str, name: str, found: VirtualCluster) -> Resources:
+def _resources(client: Backend, name: str, found: VirtualCluster) -> Resources:
     columns = {"gpus": "gpu", "vcores": "cpu", "memory_mb": "memoryMB"}
     amounts: dict[str, Any] = {
         f"{column}_{part}": getattr(found.capacity(kind), part)
         for column, kind in columns.items()
         for part in ("used", "usable", "unavailable", "total")
     }
-    types = _types(found.gpu_types)
-    taken, free = ", ".join(found.taken_gpus), _free_gpus(found)
+    usable = found.capacity("gpu").usable
+    names = client.gpu_type_names(name) if usable and not found.gpu_types else ()
+    counts = {names[0]: usable} if usable and len(names) == 1 else found.gpu_types
+    types = _types(counts) or ", ".join(names)
+    taken, free = ", ".join(found.taken_gpus), _free_gpus(found, counts, types)
+    alias = client.cluster.alias
     return Resources(alias, name, **amounts, gpu_types=types, free_gpus=free, taken_gpus=taken)
 
 
-def _free_gpus(found: VirtualCluster) -> str:
+def _free_gpus(found: VirtualCluster, types: Mapping[str, int | float], words: str) -> str:
     """Return the free GPUs by type, such as "3 of 8 A100"; of all types if the cluster does not know more."""
-    gpus, types, free = found.capacity("gpu"), found.gpu_types, dict(found.free_gpus)
+    gpus, free = found.capacity("gpu"), dict(found.free_gpus)
     if gpus.usable and gpus.used is not None and not free:
         left = max(0, gpus.usable - gpus.used)
         if len(types) != 1:
-            return f"{left:.10g} of {gpus.usable:.10g}{f' ({_types(types)})' if types else ''}"
+            return f"{left:.10g} of {gpus.usable:.10g}{f' ({words})' if words else ''}"
         free = dict.fromkeys(types, left)
     return ", ".join(f"{free[kind]:.10g} of {types[kind]:.10g} {kind}" for kind in free if kind in types)
 
@@ -202,18 +212,19 @@ def _state(alias: str, connect: Callable[[], Backend]) -> ClusterState:
 # Jobs of all users
 
 
-def list_queue(client: Backend, limit: int) -> list[JobInfo]:
-    """Return the unfinished jobs of all users, oldest first."""
-    return client.jobs(state=UNFINISHED, order="submissionTime,ASC", limit=limit)
+def list_queue(client: Backend, limit: int, user: str | None = None) -> list[JobInfo]:
+    """Return the unfinished jobs of a user or of all, oldest first."""
+    return client.jobs(username=user, state=UNFINISHED, order="submissionTime,ASC", limit=limit)
 
 
-def list_recent(client: Backend, since: int, limit: int) -> list[JobInfo]:
-    """Return the jobs of all users that ended since a moment (ms), latest first, at most ``limit``."""
+def list_recent(client: Backend, since: int, limit: int, user: str | None = None) -> list[JobInfo]:
+    """Return the jobs of a user or of all that ended since a moment (ms), latest first, at most ``limit``."""
     found: list[JobInfo] = []
+    states = ",".join(sorted(FINAL))
     while len(found) < limit:
         size = min(AT_ONCE, limit - len(found))
         rows = client.jobs(
-            state=",".join(sorted(FINAL)), order="completionTime,DESC", offset=len(found), limit=size
+            username=user, state=states, order="completionTime,DESC", offset=len(found), limit=size
         )
         recent = [job for job in rows if job.completed is not None and job.completed >= since]
         found += recent

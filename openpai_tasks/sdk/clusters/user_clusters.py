@@ -14,6 +14,7 @@ from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.home import home, locked, write_private
 from openpai_tasks.settings.registry import (
+    ANY,
     LOCAL,
     Cluster,
     Registry,
@@ -25,6 +26,8 @@ from openpai_tasks.text.hints import command
 
 CHOSEN = ("storage", "workspace", "own_storages", "alias", "user", "verify")
 """Fields that users change; other changes are what a command learned."""
+CHOOSING = ("job.sub", "job.submit", "notebook.run", "notebook.serve", "container.start")
+"""Commands that take ANY in place of an alias."""
 
 
 def open_registry(settings: Settings) -> UserClusters:
@@ -43,6 +46,14 @@ class UserClusters(Registry):
         try:
             return super().get(alias)
         except ConfigError as err:
+            if len(named := [one for one in self.clusters() if _other_name(one) == alias]) == 1:
+                return named[0]
+            if alias == ANY:
+                known = command("cluster.list")
+                raise ConfigError(
+                    f"{ANY!r} chooses a cluster only for a new job ({', '.join(CHOOSING)}): "
+                    f"name the cluster, as `{known}` lists them"
+                ) from None
             raise ConfigError("; ".join([str(err), *self.problems])) from err
 
     def credentials(self, alias: str) -> Credentials:
@@ -89,6 +100,12 @@ class UserClusters(Registry):
     def _find_foreign(self, alias: str) -> ForeignCluster | None:
         found = self._foreign(super().clusters())
         return next((one for one in found if one.cluster.alias == alias), None)
+
+
+def _other_name(cluster: Cluster) -> str:
+    """Return the name that the server has for itself, such as that of a datacenter."""
+    kind = kinds.KINDS.get(cluster.kind)
+    return cluster.options.get(kind.other_name, "") if kind else ""
 
 
 def _read_only(found: ForeignCluster) -> str:

@@ -16,10 +16,13 @@ from .files import put as put
 from .forwarding import Forward as Forward
 from .forwarding import find_ports as find_ports
 from .forwarding import parse_port as parse_port
+from .forwarding import parse_reverse_ports as parse_reverse_ports
 from .interactive import NAME as NAME
 from .interactive import extend as extend
 from .interactive import keep_alive as keep_alive
+from .interactive import list_running as list_running
 from .interactive import only_container as only_container
+from .interactive import only_running as only_running
 from .interactive import read_stay as read_stay
 from .interactive import read_stays as read_stays
 from .interactive import stop as stop

@@ -1,4 +1,4 @@
-"""Forward local ports to a container while the job runs, and reconnect when the connection breaks."""
+"""Forward ports to a container, and back, while the job runs; reconnect when the connection breaks."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.compat import wait_for_event
-from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError
+from openpai_tasks.errors import ConfigError, Denied, InvalidOption, NotFound, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.addresses import LAST_PORT
 from openpai_tasks.protocol.document.ports import listening_ports
 from openpai_tasks.protocol.fields import whole
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk.ssh.connection import Remote
+from openpai_tasks.sdk.ssh.connection import LOOPBACK, Remote
 from openpai_tasks.sdk.ssh.login_errors import NotListening
 
 if TYPE_CHECKING:
     import paramiko
 
-LOOPBACK = "127.0.0.1"
 PIECE = 1 << 16
 PERMANENT = (ConfigError, Denied, NotFound)  # not worth another try
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
+DIAL_SECONDS = 15.0  # to connect to an address that the container asked for
 POLL_SECONDS = 0.2  # between two checks of the connection
 PORT_ARGUMENT = "{there}:{here}"  # how container.forward takes a port
 
@@ -57,6 +57,36 @@ def parse_port(text: str) -> Port:
         how = "expected PORT or PORT:LOCAL, such as 8888, 8888:9999 or the label of a port"
         raise ConfigError(f"invalid port {text!r}: {how}")
     return Port(first, second, label, is_preferred=bool(label) and not colon)
+
+
+@dataclass(frozen=True)
+class ReversePort:
+    """A port of the container's loopback that leads to an address as seen from this machine."""
+
+    there: int
+    host: str
+    here: int
+
+
+def parse_reverse_ports(texts: Sequence[str]) -> tuple[ReversePort, ...]:
+    """Parse ports, each of which may be given once."""
+    found = {one.there: one for one in map(_parse_reverse_port, texts)}
+    if len(found) < len(texts):
+        raise InvalidOption("reverse", f": a port is given twice in {', '.join(texts)}")
+    return tuple(found.values())
+
+
+def _parse_reverse_port(text: str) -> ReversePort:
+    """Parse ``9000``, ``9000:9001``, or ``9000:HOST:9001`` as OpenSSH's ``-R`` takes it."""
+    there, colon, rest = text.partition(":")
+    host, _, here = rest.rpartition(":")
+    first, second = (
+        int(word) if word.isdecimal() and len(word) < 6 else 0 for word in (there, here if colon else there)
+    )
+    if not (0 < first <= LAST_PORT and 0 < second <= LAST_PORT):
+        how = "expected PORT, PORT:LOCAL or PORT:HOST:LOCAL, such as 9000 or 9000:localhost:9001"
+        raise InvalidOption("reverse", f": invalid port {text!r}: {how}")
+    return ReversePort(first, host.strip("[]") or "localhost", second)
 
 
 def find_ports(
@@ -93,11 +123,13 @@ class Forward:
         say: Say,
         over: Callable[[], str] = lambda: "",
         word: str = PORT_ARGUMENT,
+        reverse: Sequence[ReversePort] = (),
     ) -> None:
         self._connect, self._say, self._over = connect, say, over
+        self._reverse = {one.there: one for one in reverse}
         self._ended = threading.Event()
         self._remote: Remote | None = None
-        self._reported: set[int] = set()
+        self._reported: set[object] = set()  # ports where nothing listens
         self._listeners: list[tuple[socket.socket, int]] = []
         try:
             self._listeners = [(_listen(one, word), one.there) for one in ports]
@@ -118,7 +150,7 @@ class Forward:
 
     def start(self) -> Forward:
         """Connect, and begin to accept connections."""
-        self._remote = self._connect()
+        self._remote = self._open()
         for listener, there in self._listeners:
             threading.Thread(target=self._accept, args=(listener, there), daemon=True).start()
         return self
@@ -146,10 +178,25 @@ class Forward:
         if self._remote is not None:
             self._remote.close()
 
+    def _open(self) -> Remote:
+        """Connect, and listen on the ports that lead here."""
+        remote = self._connect()
+        try:
+            remote.listen(self._reverse, self._accept_reverse)
+        except ConfigError as err:
+            remote.close()
+            if self._remote is None:
+                raise
+            raise Unreachable(str(err)) from err  # the lost connection may still have the port
+        except BaseException:
+            remote.close()
+            raise
+        return remote
+
     def _reconnect(self, pause: float) -> None:
         self._say("connection lost; reconnecting")
         try:
-            self._remote = self._connect()
+            self._remote = self._open()
         except PERMANENT:
             raise
         except PaiError as err:
@@ -174,16 +221,40 @@ class Forward:
             try:
                 channel = remote.dial(LOOPBACK, there)
             except NotListening as err:
-                if there not in self._reported:
-                    self._reported.add(there)
-                    self._say(str(err))
+                self._report(there, str(err))
                 return
             except PaiError:
                 return
             self._reported.discard(there)
-            with contextlib.closing(channel), contextlib.suppress(OSError, EOFError):
-                visitor.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                _pump(visitor, channel, self._ended)
+            self._exchange(visitor, channel)
+
+    def _accept_reverse(self, channel: paramiko.Channel, there: int) -> None:
+        wanted = self._reverse.get(there)
+        if wanted is None:  # nobody has asked the container for this port
+            channel.close()
+            return
+        try:
+            visitor = socket.create_connection((wanted.host, wanted.here), DIAL_SECONDS)
+        except OSError as err:
+            channel.close()
+            why = (err.strerror or str(err)).lower()
+            self._report(wanted, f"cannot connect to {wanted.host}:{wanted.here} from this machine ({why})")
+            return
+        visitor.settimeout(None)
+        self._reported.discard(wanted)
+        with visitor:
+            self._exchange(visitor, channel)
+
+    def _report(self, port: object, line: str) -> None:
+        """Say what is wrong with a port, once until it works again."""
+        if port not in self._reported:
+            self._reported.add(port)
+            self._say(line)
+
+    def _exchange(self, visitor: socket.socket, channel: paramiko.Channel) -> None:
+        with contextlib.closing(channel), contextlib.suppress(OSError, EOFError):
+            visitor.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _pump(visitor, channel, self._ended)
 
 
 def _listen(wanted: Port, word: str) -> socket.socket:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.backends.base import Backend
+from openpai_tasks.backends.base import Backend, require
 from openpai_tasks.errors import ConfigError, JobFailed, NotFound, PaiError, TimedOut, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest, states
+from openpai_tasks.protocol.document import ssh_plugin
 from openpai_tasks.protocol.document.job_storage import MountedFolder
+from openpai_tasks.protocol.document.policy import read_policy
 from openpai_tasks.protocol.document.scripts import INTERACTIVE
 from openpai_tasks.protocol.fields import mapping
 from openpai_tasks.protocol.models import JobInfo
@@ -26,6 +29,7 @@ from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.jobs import lookup, records
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.jobs.provenance import read_stamp
+from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.sdk.ssh.target import Target
 from openpai_tasks.settings.config import Settings
@@ -36,6 +40,8 @@ from openpai_tasks.text import hints
 
 NAME = "container"
 EXPLAIN_SECONDS = 5.0  # between two requests for the reason of a wait
+ALL_SECONDS = 60.0  # for the answers about all running jobs
+MOST_JOBS = 50  # running jobs that are asked whether they accept ssh
 ASK_SECONDS = 10.0  # for a container to report how long it stays
 
 Say = Callable[[str], object]
@@ -60,18 +66,18 @@ class Extension:
     extended_by: str
 
 
-def keep_alive(request: JobRequest, seconds: int, idle_seconds: int) -> JobRequest:
-    """Replace the command MARK of each role by one that keeps its container alive; only GPUs can be idle."""
+def keep_alive(request: JobRequest, seconds: int, warn_seconds: int, stop_seconds: int) -> JobRequest:
+    """Replace the command MARK of each role by one that keeps its container alive."""
+
+    def command(gpus: int | None) -> str:
+        return keepalive.command(seconds, warn_seconds, stop_seconds, bool(gpus))
+
     roles = tuple(
-        dataclasses.replace(role, command=keepalive.command(seconds, idle_seconds if role.gpu else 0))
-        if role.command == MARK
-        else role
+        dataclasses.replace(role, command=command(role.gpu)) if role.command == MARK else role
         for role in request.all_roles
     )
     environment = {**request.environment, INTERACTIVE: "1"}
-    return dataclasses.replace(
-        request, command=keepalive.command(seconds, 0), roles=roles, environment=environment
-    )
+    return dataclasses.replace(request, command=command(0), roles=roles, environment=environment)
 
 
 # Waiting
@@ -164,11 +170,9 @@ def _ended_error(client: Backend, job: JobInfo) -> PaiError:
         return Unreachable(f"job {job.name!r} has already ended: its time was shorter than the wait for it")
     with contextlib.suppress(PaiError):
         why = explain.why(client, job.name).why
-        return JobFailed(
-            f"job {job.name!r} is {job.state}: {why} (see `{hints.command('job.why', job.name)}`)",
-            job.exit_status,
-        )
-    return JobFailed(f"job {job.name!r} is {job.state}", job.exit_status)
+        see = f"(see `{hints.command('job.why', job.name)}`)"
+        return JobFailed(f"{lookup.describe_end(job)}: {why} {see}", job.exit_status)
+    return JobFailed(lookup.describe_end(job), job.exit_status)
 
 
 # Lifetime
@@ -250,14 +254,14 @@ def _stored_deadline(store: Store, path: str) -> int:
 
 
 def stop(client: Backend, names: Iterable[str]) -> list[JobInfo]:
-    """Stop containers by name or pattern; stop none if a name is that of another job."""
+    """Stop containers by name or pattern, and failed jobs that are kept; stop none if one is another job."""
     return lookup.stop_all(client, [job for name in names for job in _find_containers(client, name)])
 
 
 def _find_containers(client: Backend, name: str) -> list[JobInfo]:
     """Return the jobs of container.start that match the name or pattern."""
     found = lookup.find_matching(client, name)
-    made = [job for job in found if _is_container_job(client, job)]
+    made = [job for job in found if job.kept_until or _is_container_job(client, job)]
     if made:
         return made
     if lookup.is_pattern(name):
@@ -269,10 +273,14 @@ def _find_containers(client: Backend, name: str) -> list[JobInfo]:
 
 
 def _is_container_job(client: Backend, job: JobInfo) -> bool:
+    """Whether the job is a container, or one whose failed tasks are kept, which may be over."""
     try:
-        return bool(_keep_alive_roles(client, job))
+        document = mapping(client.job_document(job.key))
     except NotFound:  # the cluster has no document of it
         return False
+    has_failed = job.final or job.state == states.STOPPING
+    is_kept = has_failed and read_policy(mapping(document.get("extras"))).keep_failed
+    return bool(is_kept or _keep_alive_commands(document))
 
 
 def _keep_alive_roles(client: Backend, job: JobInfo) -> set[str]:
@@ -304,3 +312,51 @@ def only_container(client: Backend, folder: Path) -> str:
             f"several containers were started from this folder, name one: {', '.join(sorted(mine))}"
         )
     return mine[0]
+
+
+def only_running(client: Backend, task: str, words: Sequence[str] = ()) -> str:
+    """Return the only running job of the user that accepts ssh; the error has a command of ``task``."""
+    found = [job.name for job in _running_with_ssh(client)]
+    alias = client.cluster.alias
+    if not found:
+        start = hints.command("container.start")
+        raise ConfigError(f"none of your running jobs on cluster {alias!r} accepts ssh; `{start}` starts one")
+    if len(found) > 1:
+        example = hints.command(task, found[0])
+        example += f" {shlex.join(words)}" if words else ""
+        raise ConfigError(f"several jobs accept ssh, name one: {', '.join(found)}; such as `{example}`")
+    return found[0]
+
+
+def list_running(client: Backend, settings: Settings, say: Say) -> list[RunningJob]:
+    """Return the running jobs of the user that accept ssh, with their containers; they are asked together."""
+    jobs = _running_with_ssh(client)
+
+    def ask(job: JobInfo) -> RunningJob | None:
+        try:
+            return endpoints.reach(client, job.name, settings)
+        except PaiError as err:  # it may have ended in between
+            say(f"{job.name}: {err}")
+            return None
+
+    return [found for found in map_parallel(ask, jobs, ALL_SECONDS, lambda job: None) if found]
+
+
+def _running_with_ssh(client: Backend) -> list[JobInfo]:
+    """Return the user's running jobs whose documents enable ssh; in OpenPAI 0.14 all have it."""
+    require(client, "ssh")
+    jobs = client.jobs(username=client.user, state=states.RUNNING, limit=MOST_JOBS + 1)
+    if len(jobs) > MOST_JOBS:
+        raise ConfigError(f"more than {MOST_JOBS} of your jobs are running; name one")
+    if client.capabilities.job_keys:
+        return jobs
+
+    def accepts(job: JobInfo) -> bool:
+        try:
+            document = mapping(client.job_document(job.key))
+        except NotFound:
+            return False
+        return any(ssh_plugin.has_ssh(document, role) for role in mapping(document.get("taskRoles")))
+
+    answers = map_parallel(accepts, jobs, ALL_SECONDS, lambda job: False)
+    return [job for job, does in zip(jobs, answers, strict=True) if does]

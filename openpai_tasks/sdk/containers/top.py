@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol import fields
 from openpai_tasks.sdk.containers import sessions
 from openpai_tasks.sdk.ssh.connection import Remote
 
 ANSWER_SECONDS = 30.0
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.1, 86400.0  # seconds
+LARGEST = 1e19  # what the kernel has for no limit, and a bit more
 CONTAINER, MACHINE = "container", "machine"
 
 # Writes lines "name value ...". A task that is a set of processes on a machine (PAI_MOUNT_ROOT is set) is the
@@ -169,33 +171,33 @@ def _cpu(first: dict[str, list[str]], last: dict[str, list[str]]) -> float | Non
 
 
 def _quota(found: dict[str, list[str]]) -> float | None:
-    words = found.get("quota", [])
-    if len(words) != 2 or not (words[0].isdecimal() and words[1].isdecimal()):  # "max" and "-1" mean no limit
-        return None
-    return round(int(words[0]) / int(words[1]), 2)
+    quota, period = _number(found, "quota"), _number(found, "quota", 1)  # "max" and "-1" mean no limit
+    return round(quota / period, 2) if quota is not None and period else None
 
 
 def _memory(found: dict[str, list[str]], total: float | None) -> tuple[int | None, int | None]:
     """Return the memory in use without caches, and the limit or else the machine's memory."""
     machine = int(total * 1024) if total else None
-    words = found.get("memory", [])
-    if not words or not words[0].isdecimal():
+    memory = _number(found, "memory")
+    if memory is None:
         free = _number(found, "available")
         return (machine - int(free * 1024) if machine and free is not None else None), machine
-    used = max(0, int(words[0]) - int(_number(found, "cache") or 0))
-    limit = int(words[1]) if len(words) > 1 and words[1].isdecimal() else None
+    used = max(0, int(memory) - int(_number(found, "cache") or 0))
+    limit = int(_number(found, "memory", 1) or 0)
     return used, min(filter(None, (limit, machine)), default=None)
 
 
 def _gpus(lines: Iterable[list[str]]) -> Iterator[GpuUsage]:
     for words in lines:
-        if words[0] == "gpu" and len(words) > 1 and words[1].isdecimal():
-            values = [int(word) if word.isdecimal() else None for word in [*words[2:5], "", "", ""]]
-            yield GpuUsage(int(words[1]), *values[:3])
+        index, *values = (fields.whole(word) for word in [*words[1:5], "", "", "", ""][:4])
+        if words[0] == "gpu" and index is not None:
+            yield GpuUsage(index, *values)
 
 
-def _number(found: dict[str, list[str]], name: str) -> float | None:
+def _number(found: dict[str, list[str]], name: str, place: int = 0) -> float | None:
+    """Return a number that the container printed; None if it is missing, negative or too large."""
     try:
-        return float(found[name][0])
+        value = float(found[name][place])
     except (KeyError, IndexError, ValueError):
         return None
+    return value if 0 <= value < LARGEST else None

@@ -7,38 +7,42 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from openpai_tasks import causes
 from openpai_tasks.backends.base import Backend, VirtualCluster
-from openpai_tasks.errors import ApiError, PaiError, Unreachable
+from openpai_tasks.errors import ApiError, NotFound, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.diagnostics import Diagnostics
-from openpai_tasks.protocol.fields import count, mapping, rows
-from openpai_tasks.protocol.models import JobInfo, TaskInfo, first_failed
+from openpai_tasks.protocol.fields import count, mapping, rows, texts
+from openpai_tasks.protocol.models import DependencyInfo, JobInfo, TaskInfo, first_failed
+from openpai_tasks.sdk.containers import keepalive
 from openpai_tasks.sdk.diagnosis import symptoms
-from openpai_tasks.sdk.diagnosis.causes import find_cause
 from openpai_tasks.sdk.files.job_folders import Mounts
-from openpai_tasks.sdk.jobs import documents, lookup
-from openpai_tasks.sdk.jobs.metrics import read_metrics, select_telling
-from openpai_tasks.sdk.jobs.outputs import find_outputs
+from openpai_tasks.sdk.jobs import documents, job_cache, lookup
+from openpai_tasks.sdk.jobs.dependencies import MOST_DEPENDENTS, stopped_keys
+from openpai_tasks.sdk.jobs.metrics import MetricReader, select_telling
+from openpai_tasks.sdk.jobs.outputs import RUNTIME_FOLDER, list_outputs, output_folder, output_folder_of
 from openpai_tasks.sdk.logs import output
-from openpai_tasks.text.durations import format_duration
+from openpai_tasks.sdk.logs.json_lines import list_files
+from openpai_tasks.storage.location import Location
+from openpai_tasks.text.durations import duration_in_words
 from openpai_tasks.text.hints import command, in_this_program
 from openpai_tasks.text.plain import one_line
-from openpai_tasks.text.plurals import counted
+from openpai_tasks.text.plurals import counted, name_some
 
 LINES = 20
 """The last lines of output to show."""
-READ_LINES = 1000
-"""The last lines of output among which the cause is looked for."""
 MOST_METRICS = 4
 NOTES = 3
+KEPT_LINE = "keep-failed: "
+"""Begins the line that a task prints after its failure, if it is kept."""
 WAITS_FOR_RETRY = re.compile(r"\bnext retry\b", re.IGNORECASE)
 """Matches advice that only applies while the job is retried, ours and that of real servers."""
 
 NOT_YET = ("the cluster has not started it yet", "wait; `pai job.connect NAME` shows when it starts")
-OOM = "it may have used more memory than it asked for: ask for more (`--memoryMB`)"
 _AMOUNTS = r"(\d+) CPU, (\d+) MB, (\d+) GPU"
 _NOTE = re.compile(
     rf"needs {_AMOUNTS}; free in (?:virtual cluster (\S+)|this machine) are {_AMOUNTS} of {_AMOUNTS}"
@@ -49,6 +53,10 @@ RESOURCES = {"gpu": "GPUs", "cpu": "CPUs", "memoryMB": "MB of memory"}
 RUNS_ALONE = "run alone"  # in notes of the embedded cluster, which may let a job have more than there is
 MOST_NAMES = 3  # of jobs to list
 STARTING = "starting"
+UNEXPLAINED = (NOT_YET[0], STARTING)
+"""Reasons of a job that the cluster has not looked at yet."""
+GPUS_IDLE, REQUEUED = "GpusIdle", "Requeued"
+"""Reasons of the embedded cluster's events."""
 NEWS_SECONDS = 1.5  # waits shorter than this are not reported
 
 
@@ -68,6 +76,7 @@ class Explanation:
     kept_log: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     platform: str = ""
+    is_kept: bool = False  # whether it has failed, and runs only because its environment is kept
 
     @property
     def headline(self) -> str:
@@ -75,17 +84,22 @@ class Explanation:
 
     @property
     def _state(self) -> str:
-        return self.why if self.state == states.SUCCEEDED else f"is {self.state}: {self.why}"
+        if self.state == states.SUCCEEDED:
+            return self.why
+        has_failed = self.state == states.FAILED or self.is_kept
+        return f"failed: {self.why}" if has_failed else f"is {self.state}: {self.why}"
 
     def __str__(self) -> str:
         lines = [f"job {self.name!r} {self._state}", *self.advice, *self.facts, self.platform]
         return "\n".join(filter(None, lines))
 
 
-def why(client: Backend, name: str, mounts: Mounts = ()) -> Explanation:
+def why(client: Backend, name: str | JobInfo, mounts: Mounts = ()) -> Explanation:
     """Explain the state of the job from everything that the cluster knows about it."""
     job = lookup.describe(client, name)
-    return _succeeded(client, job, mounts) if job.state == states.SUCCEEDED else explain_job(client, job)
+    found = _succeeded(client, job, mounts) if job.state == states.SUCCEEDED else explain_job(client, job)
+    missed = [event.message for event in job.events if event.reason == "NotNotified" and job.final]
+    return replace(found, facts=(*found.facts, *missed)) if missed else found
 
 
 def explain_job(client: Backend, job: JobInfo) -> Explanation:
@@ -97,17 +111,28 @@ def explain_job(client: Backend, job: JobInfo) -> Explanation:
 
 
 def _waiting(client: Backend, job: JobInfo) -> Explanation:
+    if others := [one for one in job.after if one.met is None]:
+        return _depending(client, job, others)
     notes, asked = _notes(job), _asked(client, job)
     record = _virtual_cluster(client, job) if asked else VirtualCluster()
     reading = _never_fits(client, job, asked, record, notes) if asked else None
     reading = reading or _short(client, job, notes) or symptoms.in_events(notes)
     reading = reading or (_not_free(asked, record) if asked else None)
     meaning, advice = reading or NOT_YET
-    advice = in_this_program(advice).replace(" NAME`", f" {lookup.typed_name(client, job)}`")
+    advice = _with_name(client, job, advice)
     facts = [f"it waits in virtual cluster {job.virtual_cluster or 'default'}{_since(job.submitted)}"]
+    facts += [job.place] if job.place else []
     facts += [f"it asks for {asked} in all"] if asked else []
     facts += _retry_facts(job)
     return Explanation(job.name, job.state, meaning, (*facts, *_event_facts(notes)), advice=(advice,))
+
+
+def _depending(client: Backend, job: JobInfo, others: list[DependencyInfo]) -> Explanation:
+    names = [one.job.removeprefix(f"{client.user}~") for one in others[:MOST_NAMES]]
+    advice = f"wait; `{command('job.why', *names)}` says more about what it waits for"
+    return Explanation(
+        job.name, job.state, f"waits for {job.name_jobs(others, has_when=True)}", advice=(advice,)
+    )
 
 
 def _retrying(client: Backend, job: JobInfo) -> Explanation:
@@ -120,9 +145,36 @@ def _retrying(client: Backend, job: JobInfo) -> Explanation:
 
 
 def _running(client: Backend, job: JobInfo) -> Explanation:
-    facts = (*_retry_facts(job), *_event_facts(_notes(job, "Warning")))
+    if job.kept_until:
+        return _kept_failure(client, job)
+    notes = [event for event in _notes(job, "Warning") if not event.startswith(GPUS_IDLE)]
+    facts = (*idle_facts(job), *_retry_facts(job), *_event_facts(notes))
     follow = f"`{lookup.command_for(client, 'job.logs', job, '--follow')}` shows its output"
-    return Explanation(job.name, job.state, f"it runs{_since(job.launched)}", facts, advice=(follow,))
+    free = f"`{lookup.command_for(client, 'job.stop', job)}` frees the GPUs" if job.gpus_idle else ""
+    advice = tuple(filter(None, (follow, free)))
+    return Explanation(job.name, job.state, f"it runs{_since(job.launched)}", facts, advice=advice)
+
+
+def idle_facts(job: JobInfo) -> list[str]:
+    """Return that the GPUs of a running job are idle, and for how long."""
+    return [f"its GPUs have been idle for {duration_in_words(job.gpus_idle)}"] if job.gpus_idle else []
+
+
+def _kept_failure(client: Backend, job: JobInfo) -> Explanation:
+    """Explain the failure of a job whose environment is kept."""
+    task = next(task for task in job.tasks if task.kept_until)
+    log = tuple(line for line in _last_lines(client, job, task) if not line.startswith(KEPT_LINE))
+    found = causes.find_cause(log, job.exit_code) or causes.FoundCause("")
+    return Explanation(
+        job.name,
+        job.state,
+        job.cause or found.headline or _end(job, task, "it failed"),
+        tuple(_retry_facts(job)),
+        task.label if log else "",
+        log[-LINES:],
+        advice=(lookup.describe_kept(client, job), *_advise(client, job, found)),
+        is_kept=True,
+    )
 
 
 def attempt_number(job: JobInfo) -> str:
@@ -217,34 +269,63 @@ def _failed(client: Backend, job: JobInfo) -> Explanation:
     kept = _kept(job, log)
     reason, solutions = _meaning(client, job)
     lines = read or kept
-    symptom = symptoms.explain_module(client, job, lines)
-    symptom = symptom or symptoms.explain_mount(client, job, lines) or symptoms.in_output(lines)
+    found = None if _is_ended_by_platform(job) else causes.find_cause(lines, job.exit_code)
+    cause = found or causes.cause_of_code(job.platform_exit_code) or causes.FoundCause("")
+    here = symptoms.explain_missing(client, job, cause) or symptoms.explain_mount(client, job, lines)
     look = f"`{lookup.command_for(client, 'job.logs', job)}` shows all of its output"
-    cause = "" if _is_ended_by_platform(job) else find_cause(lines)
-    advice = [*([symptom[1]] if symptom else []), *(() if cause else solutions)]
+    headline = found.headline if found else job.cause or _end(job, task, reason)
+    if found:
+        job_cache.save_cause(client, job, headline)
     return Explanation(
         job.name,
         job.state,
-        cause or _end(job, task, reason),
+        headline,
         (
-            *([symptom[0]] if symptom else []),
+            *([here[0]] if here and here[0] else []),
+            *([f"task {task.label} failed first"] if task and len(job.tasks) > 1 else []),
             *_retry_facts(job),
-            *(_no_retry(job) if client.capabilities.retries else ()),
         ),
         task.label if task and log else "",
         log,
         kept,
         (
-            *advice,
+            *([here[1]] if here else _advise(client, job, cause)),
+            *(() if found else solutions),
             *([look] if log else []),
-            f"`{lookup.command_for(client, 'job.resubmit', job)}` runs it again",
+            f"`{lookup.command_for(client, 'job.resubmit', job)}` runs it again with the same files",
+            *_dependents_advice(client, job),
         ),
-        _platform_words(job, reason),
+        _platform_words(job, reason, _no_retry(job) if client.capabilities.retries else ""),
     )
 
 
-def _platform_words(job: JobInfo, reason: str) -> str:
-    """Return the exit codes, the message and the trigger as the platform reports them, in one line."""
+def add_cause(client: Backend, job: JobInfo) -> JobInfo:
+    """Return a job that has failed with the cause, which is read from its output unless it is known."""
+    if job.state != states.FAILED or job.cause or _is_ended_by_platform(job):
+        return job
+    found = causes.find_cause((job.diagnostics or Diagnostics()).user_log)
+    if found is None:
+        found = causes.find_cause(_last_lines(client, job, first_failed(job.tasks)), job.exit_code)
+    if found is None:
+        return job
+    job_cache.save_cause(client, job, found.headline)
+    return replace(job, cause=found.headline)
+
+
+def _advise(client: Backend, job: JobInfo, cause: causes.FoundCause) -> list[str]:
+    """Return what to do about the cause."""
+    if cause.row:
+        return [_with_name(client, job, cause.advice)]
+    return [f"correct {one_line(cause.file)}, and submit the job again"] if cause.file else []
+
+
+def _with_name(client: Backend, job: JobInfo, advice: str) -> str:
+    """Return advice with commands that can be pasted: of the running program, with the job's name."""
+    return re.sub(r"\bNAME(?=[ `])", lookup.typed_name(client, job), in_this_program(advice))
+
+
+def _platform_words(job: JobInfo, reason: str, retry_rule: str = "") -> str:
+    """Return the platform's exit codes, message and trigger, and why it does not retry, in one line."""
     known = job.diagnostics or Diagnostics()
     phrase = f" ({known.phrase})" if known.phrase else ""
     code = job.platform_exit_code
@@ -252,15 +333,20 @@ def _platform_words(job: JobInfo, reason: str) -> str:
     words += [f"the platform reports exit code {code}{phrase}: {reason}"] if code is not None else []
     words += [f"its message: {job.message}"] if known.text else []
     words += [f"this ended the job: {known.trigger}"] if known.trigger not in ("", known.text) else []
+    words += [retry_rule] if retry_rule else []
     return one_line("; ".join(words))
 
 
 def _kept(job: JobInfo, log: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the output or long message that the platform keeps with a failure; empty if the log has it."""
+    """Return the output or long message that the platform keeps with a failure; empty if the log has it.
+
+    Its lines may have been cut.
+    """
     known = job.diagnostics or Diagnostics()
     words = known.text.splitlines()
     lines = known.user_log or (tuple(words) if len(words) > 1 else ())
-    return () if set(lines) <= set(log) else (*lines, *known.platform_log)
+    is_there = all(any(one.startswith(line) or one.endswith(line) for one in log) for line in lines)
+    return () if is_there else (*lines, *known.platform_log)
 
 
 def _is_ended_by_platform(job: JobInfo) -> bool:
@@ -286,19 +372,18 @@ def _meaning(client: Backend, job: JobInfo) -> tuple[str, list[str]]:
     if meaning := client.explain_exit(code):
         return meaning.reason, [meaning.solution] if meaning.solution else []
     ours = exit_codes.exit_spec(code)
-    more = [OOM] if code == 137 else []
     theirs = "" if exit_codes.is_known(code) else known.reason
     solutions = [line for line in known.solutions or ours["solution"] if not WAITS_FOR_RETRY.search(line)]
-    return theirs or str(ours.get("reason") or "it succeeded"), more + solutions
+    return theirs or str(ours.get("reason") or "it succeeded"), solutions
 
 
-def _no_retry(job: JobInfo) -> list[str]:
+def _no_retry(job: JobInfo) -> str:
     """Return why the job is not retried."""
     if job.platform_exit_code is None:
-        return []
+        return ""
     if exit_codes.reaction(job.platform_exit_code) == exit_codes.NEVER_RETRY:
-        return ["it is not retried, because it would fail in the same way"]
-    return ["it is not retried: no retries are left (`jobRetryCount` in its document sets their number)"]
+        return "not retried, because it would fail in the same way"
+    return "not retried: no retries are left (`--retries` sets their number)"
 
 
 def _last_lines(client: Backend, job: JobInfo, task: TaskInfo | None) -> tuple[str, ...]:
@@ -306,16 +391,43 @@ def _last_lines(client: Backend, job: JobInfo, task: TaskInfo | None) -> tuple[s
         return ()
     which = output.LogChoice(task.role, task.index)
     try:
-        data = b"".join(output.read_output(client, job.key, which, lines=READ_LINES, plain=True))
+        data = b"".join(output.read_output(client, job, which, lines=causes.READ_LINES, plain=True))
     except (ApiError, Unreachable):
         return ()
-    return tuple(data.decode().splitlines()[-READ_LINES:])
+    return tuple(data.decode().splitlines()[-causes.READ_LINES :])
 
 
 def _stopped(client: Backend, job: JobInfo) -> Explanation:
-    reason, _ = _meaning(client, job)
+    reason = job.stop_reason or _meaning(client, job)[0]
     again = f"`{lookup.command_for(client, 'job.resubmit', job)}` runs it again"
-    return Explanation(job.name, job.state, reason, tuple(_retry_facts(job)), advice=(again,))
+    advice = [again, *_dependents_advice(client, job)]
+    if any(one.met is False for one in job.after):
+        reason = job.message
+        first = _first_ended(client, job)
+        if first.key != job.key:
+            name = first.key.removeprefix(f"{client.user}~")
+            advice = [f"`{command('job.resubmit', name, '--with-dependents')}` runs it again with {name}"]
+    return Explanation(job.name, job.state, reason, tuple(_retry_facts(job)), advice=tuple(advice))
+
+
+def _first_ended(client: Backend, job: JobInfo) -> JobInfo:
+    """Return the job that a chain of stopped jobs began with, or the first that the cluster still has."""
+    with contextlib.suppress(NotFound):
+        for _ in range(MOST_DEPENDENTS):
+            unmet = next((one.job for one in job.after if one.met is False), None)
+            if unmet is None:
+                break
+            job = client.job(unmet)
+    return job
+
+
+def _dependents_advice(client: Backend, job: JobInfo) -> list[str]:
+    """Return how to run the job again with what was stopped with it."""
+    if not (keys := stopped_keys(job)):
+        return []
+    again = lookup.command_for(client, "job.resubmit", job, "--with-dependents")
+    names = [key.removeprefix(f"{client.user}~") for key in keys]
+    return [f"`{again}` also runs what was stopped with it: {name_some(names, MOST_NAMES)}"]
 
 
 def _succeeded(client: Backend, job: JobInfo, mounts: Mounts = ()) -> Explanation:
@@ -323,27 +435,53 @@ def _succeeded(client: Backend, job: JobInfo, mounts: Mounts = ()) -> Explanatio
         f"`{lookup.command_for(client, 'job.outputs', job)}` lists the files it wrote, "
         f"`{lookup.command_for(client, 'job.logs', job)}` shows its output"
     )
-    parts = [_duration(job), *_last_metrics(client, job, mounts), *_output_count(client, job, mounts)]
+    parts = [_duration(job)]
+    with contextlib.suppress(PaiError):
+        _, document = documents.job_document(client, job)
+        parts += _own_end(client, job, document)
+        folder = output_folder_of(client, job, document, mounts)
+        parts += _last_metrics(MetricReader(client, job, place=(job, folder)))
+        parts += _output_count(job, folder)
     return Explanation(job.name, job.state, "; ".join(parts), tuple(_retry_facts(job)), advice=(look,))
+
+
+def _own_end(client: Backend, job: JobInfo, document: Mapping[str, Any]) -> list[str]:
+    """Return why a container of container.start has ended by itself."""
+    roles = mapping(document.get("taskRoles")).values()
+    lines = [line for role in rows(list(roles)) for line in texts(role.get("commands"))]
+    if any(map(keepalive.is_keep_alive, lines)) and job.tasks:
+        return list(filter(None, [keepalive.find_end(_last_lines(client, job, job.tasks[0]))]))
+    return []
+
+
+def success_line(client: Backend, job: JobInfo, mounts: Mounts = ()) -> tuple[str, str]:
+    """Return how long a job that succeeded took, and the command that shows what it left; may be empty."""
+    with contextlib.suppress(PaiError, OSError):
+        _, folder = output_folder(client, job, mounts)
+        if folder and any(list_files(folder, "metrics")):
+            return _duration(job), lookup.command_for(client, "job.metrics", job)
+        if folder and any(entry.name != RUNTIME_FOLDER for entry in folder.store.list(folder.path)):
+            return _duration(job), lookup.command_for(client, "job.outputs", job)
+    return _duration(job), ""
 
 
 def _duration(job: JobInfo) -> str:
     seconds = job.duration
-    return "succeeded" if seconds is None else f"succeeded in {format_duration(seconds)}"
+    return "succeeded" if seconds is None else f"succeeded in {duration_in_words(seconds)}"
 
 
-def _last_metrics(client: Backend, job: JobInfo, mounts: Mounts) -> list[str]:
+def _last_metrics(reader: MetricReader) -> list[str]:
     """Return the last values of the most telling metrics."""
     with contextlib.suppress(PaiError):
-        found = select_telling(read_metrics(client, job.key, mounts), MOST_METRICS)
+        found = select_telling(reader.read(), MOST_METRICS)
         return [f"{one_line(metric.name)} {metric.last:.4g}" for metric in found]
     return []
 
 
-def _output_count(client: Backend, job: JobInfo, mounts: Mounts) -> list[str]:
+def _output_count(job: JobInfo, folder: Location | None) -> list[str]:
     with contextlib.suppress(PaiError):
-        found = find_outputs(client, job.key, mounts).without_runtime_files
-        return [counted(len(found.files), "output file")] if found.files else []
+        files = list_outputs(job.name, folder).without_runtime_files.files if folder else ()
+        return [counted(len(files), "output file")] if files else []
     return []
 
 
@@ -379,9 +517,11 @@ def _event_facts(notes: list[str]) -> tuple[str, ...]:
 
 
 def _retry_facts(job: JobInfo) -> list[str]:
-    if not job.retries:
-        return []
-    return ["it was retried once" if job.retries == 1 else f"it was retried {job.retries} times"]
+    requeued = next((event.message for event in job.events if event.reason == REQUEUED), "")
+    retries = job.retries - job.requeues
+    found = [f"it was {requeued}"] if requeued and job.requeues else []
+    words = "once" if retries == 1 else f"{retries} times"
+    return [*found, f"it was retried {words}"] if retries > 0 else found
 
 
 def _since(milliseconds: int | None) -> str:
@@ -418,8 +558,7 @@ def _holders(client: Backend, virtual_cluster: str | None) -> str:
     with contextlib.suppress(PaiError):
         running = client.jobs(state=states.RUNNING, limit=100)
         names = [job.name for job in running if virtual_cluster in (None, job.virtual_cluster)]
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        return f" (running: {', '.join(names[:MOST_NAMES])}{more})" if names else ""
+        return f" (running: {name_some(names, MOST_NAMES)})" if names else ""
     return ""
 
 
@@ -432,14 +571,16 @@ class JobReporter:
     def __init__(self, client: Backend, say: Callable[[str], object]) -> None:
         self._client, self._say = client, say
         self._attempt: int | None = None
+        self._requeues = 0
         self._waits_since: float | None = None
         self._last = ""
 
     def __call__(self, job: JobInfo) -> None:
         if self._attempt is not None and job.attempt > self._attempt:
-            self._say(f"job {job.name} failed and is retried: {attempt_number(job)}")
+            how = "reached its time limit and runs again" if job.requeues > self._requeues else ""
+            self._say(f"job {job.name} {how or 'failed and is retried'}: {attempt_number(job)}")
             self._waits_since, self._last = None, ""
-        self._attempt = job.attempt
+        self._attempt, self._requeues = job.attempt, job.requeues
         if job.state != states.WAITING:
             self._waits_since = None
             return

@@ -1,22 +1,26 @@
-"""Common causes of failures, recognised in output lines and platform events, with advice."""
+"""What events of the platform mean, and what a job did not find although it is on this machine."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from openpai_tasks import causes
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import PaiError
+from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import fields
 from openpai_tasks.protocol.environment import python_folder
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.clusters.inactive_python import FOREIGN, activation, inactive_environments
 from openpai_tasks.sdk.jobs import documents, lookup
+from openpai_tasks.sdk.jobs.records import find_record
 from openpai_tasks.text.hints import in_this_program
+from openpai_tasks.text.plain import one_line
 
 
 @dataclass(frozen=True)
@@ -39,77 +43,6 @@ ENDINGS = ("", ".py", ".so", ".*.so")
 ROOT = "$PAI_MOUNT_ROOT"
 FAILURE = re.compile(r"No such file or directory|Permission denied|does not exist", re.IGNORECASE)
 PATH = re.compile(r"(?<![\w.~}/-])/[^\s'\"\u2019:;,)\]]+")
-
-INSTALL = "install it (`--pip-installs NAME`), use an image that has it, or send it along (`--sources`)"
-_MODULE = r"No module named '?([\w.]+)"
-
-IN_OUTPUT = (
-    Symptom(
-        r"^error: (the sources (?:are damaged|cannot be (?:checked|unpacked))|cannot fetch the sources)",
-        "it did not get its sources: {0}",
-        "submit it again, which sends missing or damaged files again, and check that the image has tar,"
-        " sha256sum and, for HDFS, curl or python3",
-    ),
-    Symptom(
-        r"^error: cannot keep the output",
-        "its output could not be sent to the storage",
-        "check that the image has curl or python3, and that the cluster's nodes reach the storage",
-    ),
-    Symptom(_MODULE, "Python found no module {0}", INSTALL),
-    Symptom(
-        r"(?:CUDA|HIP|GPU).{0,20}out of memory",
-        "the GPU ran out of memory",
-        "use a smaller batch or model, or a GPU with more memory",
-    ),
-    Symptom(
-        r"CUDA (?:driver|error)|no CUDA-capable device|NVIDIA driver",
-        "the program could not use a GPU",
-        "request GPUs (`--gpu 1`), and check that the image's CUDA version suits the driver",
-    ),
-    Symptom(
-        r"can't open file|No such file or directory",
-        "a file was not found",
-        "send it along with `--sources`, and check the path: a job starts in its own folder",
-    ),
-    Symptom(
-        r"(?<![\w./-])(python|pip): (?:command )?not found",
-        "command {0} was not found",
-        "write `{0}3`: many systems have no {0}, unless a virtual environment is active",
-    ),
-    Symptom(
-        r"(?<![\w./-])([\w./-]+): (?:command )?not found",
-        "command {0} was not found",
-        "check the spelling, and that the image has it",
-    ),
-    Symptom(
-        r"No space left on device",
-        "the disk is full",
-        "write less, or write to a storage: a node's local disk is small",
-    ),
-    Symptom(r"MemoryError|Cannot allocate memory", "it ran out of memory", "request more (`--memoryMB`)"),
-    Symptom(
-        r"Permission denied",
-        "permission was denied",
-        "check the file's mode (`chmod +x` for scripts) and owner",
-    ),
-    Symptom(
-        r"unbound variable|parameter not set",
-        "a variable is not set, and jobs run with `set -u`",
-        "set it (`--env NAME=VALUE`), or write ${{NAME-}}",
-    ),
-    Symptom(
-        r"Address already in use",
-        "a port was already in use",
-        "use the ports assigned to the job (PAI_CONTAINER_HOST_*_PORT_LIST), not fixed ones",
-    ),
-    Symptom(
-        r"Could not resolve host|Name or service not known|Temporary failure in name resolution",
-        "a host name could not be resolved",
-        "check the address, and whether the cluster's nodes can reach it",
-    ),
-    Symptom(r"^\s*SyntaxError: (.+)", "the code has an error: {0}", "fix it and submit again"),
-)
-"""Most specific first; the first match counts."""
 
 IN_EVENTS = (
     Symptom(
@@ -140,7 +73,7 @@ IN_EVENTS = (
     Symptom(
         r"behind job (\S+)",
         "it is queued behind other jobs of its virtual cluster",
-        "wait, or use another virtual cluster (`-u defaults.virtualCluster=NAME`)",
+        "wait; `pai job.move NAME --first` puts it before your other waiting jobs",
     ),
     Symptom(
         r"FailedMount|MountVolume",
@@ -155,36 +88,48 @@ IN_EVENTS = (
 )
 
 
-def in_output(lines: Iterable[str]) -> tuple[str, str] | None:
-    """Return meaning and advice for the most specific symptom, in the last line that shows it."""
-    return _first(IN_OUTPUT, list(lines)[::-1])
-
-
-def in_events(lines: Iterable[str]) -> tuple[str, str] | None:
+def in_events(lines: Sequence[str]) -> tuple[str, str] | None:
     """Return meaning and advice for platform events, newest first."""
-    return _first(IN_EVENTS, list(lines))
-
-
-def _first(symptoms: Iterable[Symptom], lines: list[str]) -> tuple[str, str] | None:
-    readings = (symptom.read(line) for symptom in symptoms for line in lines)
-    return next((reading for reading in readings if reading), None)
+    readings = (symptom.read(line) for symptom in IN_EVENTS for line in lines)
+    return next(filter(None, readings), None)
 
 
 # What a job did not find, although it is there
 
 
-def explain_module(client: Backend, job: JobInfo, lines: Sequence[str]) -> tuple[str, str] | None:
-    """Return meaning and advice if the job lacked a module that is installed here; else None."""
-    missing = [match[1] for line in lines if (match := re.search(_MODULE, line))]
-    name = missing[-1] if missing else ""
+def explain_missing(client: Backend, job: JobInfo, cause: causes.FoundCause) -> tuple[str, str] | None:
+    """Return a fact, which may be empty, and advice if this machine has what the job lacked; else None."""
+    if cause.row is causes.MISSING_MODULE:
+        name = cause.groups[0].strip(".").partition(".")[0]
+        if not name:
+            return None
+        return _explain_module(client, job, name) or _explain_file(client, job, f"{name}.py", name)
+    return _explain_file(client, job, cause.groups[0]) if cause.row is causes.MISSING_FILE else None
+
+
+def _explain_file(client: Backend, job: JobInfo, *paths: str) -> tuple[str, str] | None:
+    """Return advice if the job was submitted from this folder, without a file that is here; else None."""
+    with contextlib.suppress(ConfigError):
+        record = find_record(Path.cwd(), job.name, client.cluster.alias)
+        for name in (os.path.normpath(causes.task_paths_removed(path)) for path in paths if path and record):
+            if name.startswith(("/", "..", "-")) or name == "." or not os.path.exists(name):
+                continue
+            if record and not any(f"{sent}/".startswith(f"{name}/") for sent in record.files):
+                why = f"{one_line(name)} is in this folder, but was not sent with the job"
+                return "", f"{why}: add `--sources {shlex.quote(name)}` to the command that submits it"
+    return None
+
+
+def _explain_module(client: Backend, job: JobInfo, name: str) -> tuple[str, str] | None:
+    """Return a fact and advice if the module is installed in the user's environment; else None."""
     active = python_folder(os.environ)
     known = [Path(active)] if active else inactive_environments(Path.cwd(), own=True)
-    here = next((str(one) for one in known if name and _is_installed(name, one)), "")
+    here = next((str(one) for one in known if _is_installed(name, one)), "")
     if not here:
         return None
     found = f"module {name} is installed in {here}"
     if not job.environment:
-        return f"{found}, but not where the job ran", INSTALL
+        return f"{found}, but not where the job ran", in_this_program(causes.MISSING_MODULE.advise([name]))
     if job.python and os.path.realpath(job.python) == os.path.realpath(here):
         return f"{found}, but the command used another Python", "start `python` without a path before it"
     ran = f"with {job.python}" if job.python else "without a virtual environment"
@@ -199,9 +144,8 @@ def explain_module(client: Backend, job: JobInfo, lines: Sequence[str]) -> tuple
 
 def _is_installed(name: str, folder: Path) -> bool:
     """Whether one of the environment's folders of packages has the module."""
-    top = name.partition(".")[0]
     return any(
-        any(packages.glob(f"{top}{ending}"))
+        any(packages.glob(f"{name}{ending}"))
         for packages in folder.glob("lib/python3*/site-packages")
         for ending in ENDINGS
     )

@@ -5,6 +5,9 @@ from .cleaning import clean_up as clean_up
 from .cleaning import find_leftovers as find_leftovers
 from .cleaning import plan_cleanup as plan_cleanup
 from .job_folders import require_home as require_home
+from .mounting import mount as mount
+from .mounting import mount_in_background as mount_in_background
+from .mounting import unmount as unmount
 from .operations import check_copied as check_copied
 from .operations import copy as copy
 from .operations import copy_rules as copy_rules
@@ -22,6 +25,7 @@ from .operations import require_two as require_two
 from .operations import sync as sync
 from .operations import tree as tree
 from .operations import upload as upload
+from .packing import locate_in_archive as locate_in_archive
 from .packing import pack as pack
 from .packing import packing_rules as packing_rules
 from .packing import unpack as unpack

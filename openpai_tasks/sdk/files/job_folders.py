@@ -158,6 +158,12 @@ _first_writable: weakref.WeakKeyDictionary[Backend, ClusterStorage | None] = wea
 """Answers of ``_granted`` for the clients in use: a sweep asks a thousand times."""
 
 
+def forget_storages(client: Backend) -> bool:
+    """Forget which storages the cluster grants; return whether that was not asked for just now."""
+    _first_writable.pop(client, None)
+    return client.forget_facts()
+
+
 def _granted(client: Backend) -> ClusterStorage | None:
     """Return the first default storage that is writable; each client asks its cluster once."""
     if client not in _first_writable:

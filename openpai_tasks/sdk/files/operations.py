@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from openpai_tasks.errors import ConfigError, NoSuchPath, PathError
-from openpai_tasks.sdk import amounts
+from openpai_tasks.sdk import amounts, files
 from openpai_tasks.sdk.amounts import at_least, read, size
-from openpai_tasks.storage import patterns
+from openpai_tasks.storage import location, patterns
 from openpai_tasks.storage.copying import copy as copying
 from openpai_tasks.storage.copying import plan
 from openpai_tasks.storage.copying.copy import Copied, Rules
@@ -16,7 +16,6 @@ from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.copying.walk import WalkedEntry, stream, walk
 from openpai_tasks.storage.location import Book, Location, naming
-from openpai_tasks.storage.location import locate as locate
 from openpai_tasks.storage.parts import is_part
 from openpai_tasks.storage.store import Entry, join, parent
 from openpai_tasks.text import wildcards
@@ -57,6 +56,12 @@ class StorageUsage:
     files: int
     folders: int
     size: int
+
+
+def locate(text: str, book: Book) -> Location:
+    """Return the location that ``text`` names, also in a Hadoop archive: ``har://pai-lab/home/x.har/a``."""
+    is_archive = text.lower().startswith("har://")
+    return files.locate_in_archive(text, book) if is_archive else location.locate(text, book)
 
 
 def locate_all(texts: Sequence[str], book: Book) -> list[Location]:

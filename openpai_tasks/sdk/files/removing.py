@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from openpai_tasks.errors import ConfigError, Denied, NoSuchPath, NotFound, PathError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.sdk.files.operations import locate
 from openpai_tasks.settings import home
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.local.store import LocalStore
-from openpai_tasks.storage.location import Book, Location, has_empty_name, locate, naming
+from openpai_tasks.storage.location import Book, Location, has_empty_name, naming
 from openpai_tasks.storage.store import Entry, is_below, join, parent
 from openpai_tasks.text.hints import command, option
 

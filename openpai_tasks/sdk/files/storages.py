@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Iterable, Sequence
 
 from openpai_tasks.backends import kinds as cluster_kinds
@@ -27,7 +28,7 @@ from openpai_tasks.storage import kinds
 from openpai_tasks.storage.kinds import UserStorage
 from openpai_tasks.storage.local import mounted
 from openpai_tasks.storage.location import PAI, SELECTED, open_storage
-from openpai_tasks.storage.store import Mounts, StorageSpec, Store
+from openpai_tasks.storage.store import Mounts, StorageSpec, Store, is_name
 from openpai_tasks.text.hints import command
 
 AT_ONCE = 16  # storages that a cluster is asked about side by side
@@ -72,12 +73,14 @@ class ClusterStorages:
 
     def storages(self, cluster: str) -> tuple[str, ...]:
         own = owned(self.record(cluster))
+        self._client(cluster).forget_facts()
         theirs = [found.name for found in self._client(cluster).storages()]
         return tuple(dict.fromkeys([*theirs, *own]))
 
     def rows(self, cluster: str) -> list[StorageRow]:
         record = self.record(cluster)
         client, mounts = self._client(cluster), self._mounts
+        client.forget_facts()  # a list shows what is true now
         found = with_defaults(client, client.storages())
         theirs = [place_of(client, detail, mounts) for detail in self._details(client, found)]
         own = [user_storages.make_spec(record, one, mounts, "") for one in owned(record).values()]
@@ -153,11 +156,15 @@ def detail_of(client: Backend, storage: str, own: tuple[str, ...] = ()) -> Clust
     """The details of one storage; ``0`` is the selected one, else the default one, else the first."""
     if storage == SELECTED:
         storage = client.cluster.storage or _first(client)
-    known = [found.name for found in client.storages()]
-    if storage not in known:
-        names = ", ".join([*known, *own]) or "none"
-        raise NotFound(f"no storage named {storage!r} on {client.cluster.alias!r} (known: {names})", 404)
-    return client.storage(storage)
+    try:
+        return client.storage(storage)
+    except (NotFound, Denied):
+        client.forget_facts()
+        known = [found.name for found in client.storages()]
+        if storage in known:
+            raise
+    names = ", ".join([*known, *own]) or "none"
+    raise NotFound(f"no storage named {storage!r} on {client.cluster.alias!r} (known: {names})", 404)
 
 
 def _first(client: Backend) -> str:
@@ -182,7 +189,7 @@ def place_of(client: Backend, detail: ClusterStorage, mounts: Mounts) -> Storage
     is_behind_ssh = client.cluster.uri.startswith(SSH)
     # the user's embedded cluster may have another alias for its address
     is_here = client.cluster.is_embedded or client.cluster.uri == embedded.embedded_uri()
-    is_embedded = is_behind_ssh or is_here
+    is_embedded = is_behind_ssh or is_here or _is_mounted(detail, client.user)
     if is_embedded and detail.folder:  # beside a type that every client knows
         kind = "sftp" if is_behind_ssh else "local"
         detail = dataclasses.replace(detail, type=kind, data={"path": detail.folder})
@@ -198,9 +205,20 @@ def place_of(client: Backend, detail: ClusterStorage, mounts: Mounts) -> Storage
         read_only=detail.read_only,
         cluster_uri=client.cluster.uri,
         verify=client.cluster.verify,
+        certificate=client.cluster.certificate,
         mounts=mounts,
         is_own=is_embedded,
     )
+
+
+def _is_mounted(detail: ClusterStorage, user: str) -> bool:
+    """Whether this is a job with the user's folder of the storage mounted; any server could name a folder."""
+    root = os.environ.get("PAI_MOUNT_ROOT")
+    if not root or not detail.folder or not is_name(detail.name) or not is_name(user):
+        return False
+    folder = detail.folder if detail.share else os.path.join(detail.folder, user)
+    mounted = f"{root}{MOUNTS}{detail.name}"
+    return os.path.isdir(mounted) and os.path.isdir(folder) and os.path.samefile(mounted, folder)
 
 
 def mount_point(storage: ClusterStorage) -> str:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ApiError, ConfigError, ProtocolError
+from openpai_tasks.errors import ApiError, ConfigError, PathError, ProtocolError
 from openpai_tasks.files.regular import read_limited, reason
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import Problem
@@ -45,16 +45,16 @@ class Difference:
     lines: tuple[str, ...]
 
 
-def job_document(client: Backend, name: str) -> tuple[JobInfo, dict[str, Any]]:
+def job_document(client: Backend, name: str | JobInfo) -> tuple[JobInfo, dict[str, Any]]:
     """Return the job and its document in version 2, with secrets masked by the server."""
-    job = lookup.find(client, name)
+    job = lookup.find(client, name) if isinstance(name, str) else name
     found = client.job_document(job.key)
     if not isinstance(found, dict):
-        raise ConfigError(f"cluster {client.cluster.alias!r} has no document of job {name!r}")
+        raise ConfigError(f"cluster {client.cluster.alias!r} has no document of job {job.name!r}")
     document = as_v2(found)
     if wrong := first_mismatch(document):
         where = f"cluster {client.cluster.alias!r}"
-        raise ApiError(f"the document of job {name!r} on {where} is invalid: {wrong} has the wrong type")
+        raise ApiError(f"the document of job {job.name!r} on {where} is invalid: {wrong} has the wrong type")
     return job, document
 
 
@@ -165,12 +165,16 @@ class FileVerdict:
     problems: tuple[Problem, ...] = ()
 
 
+class UnreadableFile(FileVerdict):
+    """A job file that cannot be read."""
+
+
 def validate_file(path: Path) -> FileVerdict:
     """Validate a file by the rules of the server for its version: 0.14 for v1, 1.8 for v2."""
     try:
         text = read_limited(path, is_named=True)
     except (OSError, UnicodeDecodeError) as err:
-        return FileVerdict(str(path), False, None, (Problem("", f"cannot read it: {reason(err)}"),))
+        return UnreadableFile(str(path), False, None, (Problem("", f"cannot read it: {reason(err)}"),))
     return validate_text(text, str(path))
 
 
@@ -191,9 +195,12 @@ def validate_text(text: str, file: str = "") -> FileVerdict:
 
 def check_verdicts(verdicts: Sequence[FileVerdict]) -> None:
     """Raise unless every file is valid."""
-    wrong = [repr(one.file) for one in verdicts if not one.valid]
+    wrong = [one for one in verdicts if not one.valid]
+    count, names = f"{len(wrong)} of {len(verdicts)} job files", ", ".join(repr(one.file) for one in wrong)
+    if any(not isinstance(one, UnreadableFile) for one in wrong):
+        raise ProtocolError(f"{count} are not valid: {names}")
     if wrong:
-        raise ProtocolError(f"{len(wrong)} of {len(verdicts)} job files are not valid: {', '.join(wrong)}")
+        raise PathError(f"{count} cannot be read: {names}")
 
 
 def without_comments(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A cache of what was read from jobs: results of ended jobs, and summaries of long metrics.
+"""A cache of what was read from jobs: results of ended jobs, causes of failures, summaries of long metrics.
 
 It is a SQLite database, ``~/.openpai/cache/jobs.db``, that only saves time: what cannot be read counts as
 missing, and a damaged file is replaced. Values are JSON with a limited size. A row belongs to one job as one
@@ -11,22 +11,27 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from openpai_tasks import causes
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol import exit_codes
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.protocol.states import FAILED
 from openpai_tasks.settings.home import home, make_private
 
 if TYPE_CHECKING:
     import sqlite3
 
-LARGEST = 4 << 20
+LARGEST = 16 << 20
 """Characters of a value; larger ones are not kept."""
 MOST_ROWS = 100_000
 MOST_BYTES = 128 << 20
 """Size at which the older half of all rows is removed."""
+CAUSE = "cause"
 WAIT_SECONDS = 2.0  # for another process that writes
 
 _TABLE = """CREATE TABLE IF NOT EXISTS kept (
@@ -81,6 +86,29 @@ def save(client: Backend, kind: str, versions: Versions, values: Mapping[str, An
 
     if rows:
         _use(write)
+
+
+def save_cause(client: Backend, job: JobInfo, cause: str) -> None:
+    """Keep why a job has failed, for lists of a cluster that do not have it."""
+    if cause != job.cause and (version := ended_version(job)):
+        save(client, CAUSE, {job.key: version}, {job.key: cause})
+
+
+def add_causes(client: Backend, jobs: list[JobInfo]) -> list[JobInfo]:
+    """Return listed jobs with the causes of failures that commands have read, or that exit codes tell."""
+    lacking = [job for job in jobs if job.state == FAILED and not job.cause]
+    kept = load(client, CAUSE, {job.key: version for job in lacking if (version := ended_version(job))})
+    found = {job.key: str(kept.get(job.key) or _cause_of_codes(job)) for job in lacking}
+    return [replace(job, cause=found[job.key]) if job.key in found else job for job in jobs]
+
+
+def _cause_of_codes(job: JobInfo) -> str:
+    code = job.platform_exit_code or 0
+    found = causes.cause_of_code(job.exit_code) or causes.cause_of_code(code)
+    is_ended_by_platform = code < 0 and exit_codes.is_known(code)
+    return (
+        found.headline if found else str(exit_codes.exit_spec(code).get("reason", "") * is_ended_by_platform)
+    )
 
 
 def _owner(client: Backend) -> str:

@@ -7,17 +7,19 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
-from openpai_tasks.backends.base import Backend
+from openpai_tasks.backends.base import Backend, require
 from openpai_tasks.errors import ConfigError, InvalidOption, JobFailed, NotFound, PaiError, TimedOut
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.sdk.jobs.job_cache import add_causes
 from openpai_tasks.sdk.jobs.polling import Pauses
-from openpai_tasks.sdk.known_names import add_exits, forget_job, known_jobs, note_exits, note_jobs
+from openpai_tasks.sdk.known_names import add_exits, forget_job, known_jobs, note_exits, note_jobs, note_task
 from openpai_tasks.sdk.notebooks import sessions
 from openpai_tasks.text import wildcards
 from openpai_tasks.text.hints import command
@@ -27,12 +29,15 @@ T = TypeVar("T")
 MOST_LISTED = 100  # jobs among which one is looked for by its name
 
 
-def find(client: Backend, name: str) -> JobInfo:
-    """Return the job with this name, or ``user~name`` for another user's job."""
+def find(client: Backend, name: str | JobInfo) -> JobInfo:
+    """Return the job with this name, or ``user~name`` for another user's job; one that was found before."""
+    if isinstance(name, JobInfo):
+        return name
     try:
         job = _by_name(client, name)
         note_jobs(client, [job])
         note_exits(client, [job])
+        note_task(client, job)
         sessions.forget_ended(client, [job])
         return job
     except NotFound as err:
@@ -61,15 +66,23 @@ def list_jobs(
     keyword: str | None = None,
     limit: int | None = None,
     pattern: str = "*",
+    idle: bool = False,
 ) -> list[JobInfo]:
-    """List jobs, newest first: the user's own, another user's, or everyone's for ``all``."""
+    """List jobs, newest first: the user's own, another user's, or everyone's for ``all``.
+
+    With ``idle``, only running jobs whose GPUs are idle now.
+    """
+    if idle:
+        require(client, "idle_gpus")
+        state = states.RUNNING
     whose = None if user == "all" else user or client.user
-    most = limit if pattern == "*" else None
+    most = limit if pattern == "*" and not idle else None
     found = client.jobs(username=whose, state=state, vc=virtual_cluster, keyword=keyword, limit=most)
     note_jobs(client, found)
     sessions.forget_ended(client, found)
-    chosen = [job for job in found if wildcards.matches(job.name, pattern)][:limit]
-    return add_exits(client, chosen)
+    fitting = [job for job in found if not idle or job.gpus_idle is not None]
+    chosen = [job for job in fitting if wildcards.matches(job.name, pattern)][:limit]
+    return add_causes(client, add_exits(client, chosen))
 
 
 def parse_states(text: str) -> str:
@@ -82,9 +95,9 @@ def parse_states(text: str) -> str:
     return ",".join(word.upper() for word in words)
 
 
-def describe(client: Backend, name: str, known: JobInfo | None = None) -> JobInfo:
-    """Return the job with its events; servers before 1.3 have none. ``known`` is the job, if found before."""
-    job = known or find(client, name)
+def describe(client: Backend, name: str | JobInfo) -> JobInfo:
+    """Return the job with its events; servers before 1.3 have none."""
+    job = find(client, name)
     with contextlib.suppress(NotFound):
         return dataclasses.replace(job, events=client.job_events(job.key))
     return job
@@ -95,10 +108,16 @@ def count_gpus(client: Backend, job: JobInfo) -> JobInfo:
     if job.gpus is not None or job.launched is None or not client.capabilities.events:
         return job  # servers without events send the whole list, whatever is asked for
     with contextlib.suppress(PaiError):
-        for listed in client.jobs(username=job.user, keyword=job.name, limit=MOST_LISTED):
+        for listed in list_call(client, job.key)():
             if listed.key == job.key:
                 return dataclasses.replace(job, gpus=listed.gpus)
     return job
+
+
+def list_call(client: Backend, key: str) -> functools.partial[list[JobInfo]]:
+    """Return the call that lists the jobs whose names have that of this job in them."""
+    user, _, name = key.rpartition("~")
+    return functools.partial(client.jobs, username=user, keyword=name, limit=MOST_LISTED)
 
 
 def at_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
@@ -153,12 +172,17 @@ def watch(client: Backend, name: str, timeout: float | None = None) -> Iterator[
 
 
 def watch_steps(client: Backend, name: str, timeout: float | None = None) -> Iterator[JobInfo | float]:
-    """Yield the job whenever it has changed, and between requests the seconds that the caller sleeps."""
+    """Yield the job whenever it has changed, and between requests the seconds that the caller sleeps.
+
+    It also ends with a failure after which a task is kept.
+    """
     pauses = Pauses(client, timeout)
     job, shown = pauses.ask(lambda: find(client, name)), None
     while True:
         if job != shown:
             yield job
+        if job.kept_until:
+            return
         if job.final:
             note_exits(client, [job])
             sessions.forget_ended(client, [job])
@@ -187,9 +211,25 @@ def wait_all(client: Backend, names: Iterable[str], timeout: float | None = None
 def check_succeeded(job: JobInfo, advice: str = "") -> None:
     """Raise unless the job succeeded; the command then exits with the job's exit code."""
     if job.exit_status:
-        reason = f" ({job.message})" if job.message else ""
-        more = f"; {advice}" if advice and job.state == states.FAILED else ""
-        raise JobFailed(f"job {job.name!r} is {job.state}{reason}{more}", job.exit_status)
+        why = job.cause or job.message
+        more = f"; {advice}" if advice and (job.state == states.FAILED or job.kept_until) else ""
+        raise JobFailed(f"{describe_end(job)}{why and f': {why}'}{more}", job.exit_status)
+
+
+def describe_end(job: JobInfo) -> str:
+    """Return that a job has failed, or its state."""
+    has_failed = job.state == states.FAILED or job.kept_until
+    return f"job {job.name!r} {'failed' if has_failed else f'is {job.state}'}"
+
+
+def describe_kept(client: Backend, job: JobInfo) -> str:
+    """Return until when a failed job is kept, and what to do with it; empty if it is not."""
+    if not job.kept_until:
+        return ""
+    end = datetime.fromtimestamp(job.kept_until / 1000)
+    until = f"{end:%H:%M}" if end.date() == datetime.now().date() else f"{end:%Y-%m-%d %H:%M}"
+    open_it, end_it = (command_for(client, f"container.{verb}", job) for verb in ("ssh", "stop"))
+    return f"kept until {until} for `{open_it}`; `{end_it}` ends it"
 
 
 @dataclass(frozen=True)
@@ -227,17 +267,6 @@ def _summary(user: str, jobs: Sequence[JobInfo]) -> UserSummary:
     )
 
 
-def wait_for_success(client: Backend, names: Sequence[str], say: Callable[[str], None]) -> None:
-    """Wait until these jobs have succeeded; raise if one did not."""
-    for name in names:
-        for job in watch(client, name):
-            if not job.final:
-                say(f"waiting for job {job.name!r}, which is {job.state}")
-        if job.exit_status:
-            words = f"nothing was submitted: job {job.name!r} had to succeed first, and is {job.state}"
-            raise JobFailed(words, job.exit_status)
-
-
 def stop(client: Backend, names: Sequence[str]) -> list[JobInfo]:
     """Ask jobs to stop, by name or pattern; nothing is stopped if one of them is unknown."""
     if not names:
@@ -257,6 +286,17 @@ def stop_all(client: Backend, jobs: Iterable[JobInfo]) -> list[JobInfo]:
     now = [client.job(key) for key in asked]
     sessions.forget_ended(client, now)
     return [job if job.final else dataclasses.replace(job, state=states.STOPPING) for job in now]
+
+
+def move(client: Backend, name: str, first: bool = False) -> JobInfo:
+    """Put a waiting job before the others of its owner, and return it with its place."""
+    if not first:
+        hint = command("job.move", name, "--first")
+        raise ConfigError(f"say where to: `{hint}` puts the job before your other waiting jobs")
+    require(client, "queue_moves")
+    job = find(client, name)
+    client.move_first(job.key)
+    return client.job(job.key)
 
 
 def is_pattern(name: str) -> bool:

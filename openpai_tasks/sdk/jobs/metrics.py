@@ -15,6 +15,7 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import job_cache
 from openpai_tasks.sdk.jobs.metric_points import MetricPoint, MetricSummary, PointColumns
+from openpai_tasks.sdk.jobs.outputs import OutputPlace
 from openpai_tasks.sdk.logs.json_lines import (
     FileLines,
     JobLines,
@@ -24,6 +25,7 @@ from openpai_tasks.sdk.logs.json_lines import (
     parse_objects,
     piece_size,
 )
+from openpai_tasks.storage.location import Location
 from openpai_tasks.text import wildcards
 
 TELLING = (("loss",), ("acc", "f1", "auc", "score", "reward", "bleu", "perplexity"))
@@ -99,7 +101,7 @@ class Metric:
         return self.summary or summarise(self.points)
 
 
-def read_metrics(client: Backend, name: str, mounts: Mounts = ()) -> list[Metric]:
+def read_metrics(client: Backend, name: str | JobInfo, mounts: Mounts = ()) -> list[Metric]:
     """Return the metrics that the job has recorded so far, with every point, by name and task."""
     return MetricReader(client, name, mounts).read()
 
@@ -112,9 +114,16 @@ class MetricReader:
     programs only append to these files.
     """
 
-    def __init__(self, client: Backend, name: str, mounts: Mounts = (), is_thinned: bool = False) -> None:
+    def __init__(
+        self,
+        client: Backend,
+        name: str | JobInfo,
+        mounts: Mounts = (),
+        is_thinned: bool = False,
+        place: OutputPlace | None = None,
+    ) -> None:
         self._client, self._is_thinned = client, is_thinned
-        self._lines = JobLines(client, name, "metrics", mounts)
+        self._lines = JobLines(client, name, "metrics", mounts, place=place)
         self._series: dict[SeriesKey, dict[int, PointColumns]] = {}  # by attempt
         self._holds_all = not is_thinned  # until they are returned
         self._ended = ""  # the version of the ended job whose logs need not be read
@@ -124,6 +133,11 @@ class MetricReader:
     def job(self) -> JobInfo:
         """The job as it was found first."""
         return self._lines.job
+
+    @property
+    def folder(self) -> Location | None:
+        """The job's output folder; None if it has none."""
+        return self._lines.folder
 
     def read(self, job: JobInfo | None = None) -> list[Metric]:
         """Return everything recorded so far; ``job`` is the job as of now."""

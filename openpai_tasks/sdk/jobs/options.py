@@ -14,9 +14,12 @@ from dataclasses import field
 from typing import Any, TypeVar
 
 from openpai_tasks.errors import ConfigError, InvalidOption, ProtocolError
+from openpai_tasks.hooks import hook
+from openpai_tasks.hooks.hook import Hook
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document import kept_files
+from openpai_tasks.protocol.document.policy import WHEN, Dependency, JobPolicy, priority_class
 from openpai_tasks.protocol.document.ports import check_port
 from openpai_tasks.protocol.document.scripts import variable
 from openpai_tasks.protocol.problems import closest
@@ -66,6 +69,19 @@ class JobOptions:
     ssh: bool = False
     template: str = ""
     parameter: Mapping[str, Any] = field(default_factory=dict)
+    after_any: tuple[str, ...] = ()
+    after_failed: tuple[str, ...] = ()
+    priority: str | None = None  # OpenPAI's class
+    requeue_on_timeout: int | None = None
+    grace: int | None = None  # seconds
+    idle_stop: int | None = None  # seconds
+    notify: tuple[Hook, ...] = field(default=(), repr=False)
+    keep_failed: int | None = None  # seconds
+
+    @property
+    def needs_ssh(self) -> bool:
+        """Whether its owner is to log in to it."""
+        return self.ssh or bool(self.keep_failed)
 
 
 SETTINGS = (
@@ -98,21 +114,50 @@ def setting_overrides(options: JobOptions) -> dict[str, Any]:
 
 def build_changes(options: JobOptions, ask: Ask) -> JobRequest:
     """Build the request of a resubmission: what no option gives stays as it was."""
+    if options.requeue_on_timeout == 0:
+        raise InvalidOption("requeue_on_timeout", "must be >= 1, got 0")
     return JobRequest(
         name=options.job_name,
         image=options.image or "",
         cpu=options.cpu,
         gpu=options.gpu,
         memory_mb=options.memoryMB,
+        max_seconds=options.max_time,
         virtual_cluster=options.virtual_cluster or "",
         secrets=read_secrets(options.secret, ask),
         updates=options.update,
+        policy=build_policy(options),
+        priority=options.priority or "",
+        hooks=request_hooks(options),
     )
+
+
+def build_policy(options: JobOptions) -> JobPolicy:
+    """Build what the cluster does with a job by itself."""
+    names = zip(WHEN, (options.after, options.after_any, options.after_failed), strict=True)
+    return JobPolicy(
+        after=tuple(Dependency(job, when) for when, jobs in names for job in jobs),
+        idle_stop=options.idle_stop or 0,
+        keep_failed=options.keep_failed or 0,
+        requeues=options.requeue_on_timeout or 0,
+        grace=options.grace or 0,
+    )
+
+
+def check_time_limit(seconds: int | None, requeues: int, grace: int) -> None:
+    """Raise for options of a time limit that do not fit together."""
+    if requeues and not seconds:
+        raise InvalidOption("requeue_on_timeout", f"needs a time limit: add {option('max_time')}")
+    if grace and not requeues:
+        raise InvalidOption("grace", f"needs {option('requeue_on_timeout')}")
+    if requeues and (seconds or 0) <= (grace or 1):
+        raise InvalidOption("grace", f"must be shorter than {option('max_time')}")
 
 
 def build_request(options: JobOptions, settings: Settings, ask: Ask) -> JobRequest:
     """Build the request from options and settings; options that are also settings are in ``settings``."""
     check_variables("secret", options.secret)
+    check_time_limit(options.max_time, options.requeue_on_timeout or 0, options.grace or 0)
     request = JobRequest(
         command=options.command,
         name=options.job_name,
@@ -135,12 +180,28 @@ def build_request(options: JobOptions, settings: Settings, ask: Ask) -> JobReque
         outputs=kept_files.check(settings.outputs),
         workspace=settings.workspace,
         tags=options.tag,
-        after=options.after,
         updates=options.update,
+        policy=build_policy(options),
+        priority=options.priority or "",
+        hooks=request_hooks(options, settings),
     )
     if options.template:
         return _with_template(request, options)
-    return _with_roles(request, options.role)
+    request = _with_roles(request, options.role)
+    check_idle_stop(request.policy, [role.gpu for role in request.all_roles])
+    return request
+
+
+def check_idle_stop(policy: JobPolicy, gpus: Iterable[int | None]) -> None:
+    """Raise if a job without GPUs is to be stopped when they are idle."""
+    if policy.idle_stop and not any(gpus):
+        raise InvalidOption("idle_stop", f"needs a job with GPUs: add {option('gpu')}")
+
+
+def request_hooks(options: JobOptions, settings: Settings | None = None) -> tuple[str, ...]:
+    """Return the hooks of the options and, with ``settings``, those of every job."""
+    every = map(hook.parse, settings.notify) if settings else ()
+    return tuple(one.resolved().dump() for one in (*options.notify, *every))
 
 
 def is_memory_asked(settings: Settings) -> bool:
@@ -215,6 +276,14 @@ def as_python(given: Mapping[str, Any], alias: str = "") -> str:
 
 def _words(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _job_names(value: Any) -> tuple[str, ...]:
+    """Return the names; in texts, commas separate them. An empty text may be a variable that is not set."""
+    words = _words(value)
+    if any(not word.strip(" ,") for word in words):
+        raise ValueError("needs the name of a job, got ''")
+    return tuple(name.strip() for word in words for name in word.split(",") if name.strip())
 
 
 def _pairs(value: Any, parse: Callable[[str], tuple[str, T]]) -> dict[str, T]:
@@ -366,7 +435,8 @@ READERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
         ("command", "job_name", "image", "python", "workspace", "virtual_cluster", "template"), str
     ),
-    **dict.fromkeys(("sources", "outputs", "pip_installs", "tag", "after"), _words),
+    **dict.fromkeys(("sources", "outputs", "pip_installs", "tag"), _words),
+    **dict.fromkeys(("after", "after_any", "after_failed"), _job_names),
     **dict.fromkeys(("memoryMB", "shm"), megabytes),
     "instances": at_least(1),
     "role": _roles,
@@ -380,5 +450,11 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "update": _updates,
     "ssh": bool,
     "parameter": lambda value: _pairs(value, _parse_parameter),
+    "priority": priority_class,
+    "requeue_on_timeout": at_least(0),
+    "grace": seconds,
+    "idle_stop": seconds,
+    "notify": hook.parse_all,
+    "keep_failed": seconds,
 }
 """How each option is read; a reader raises ValueError with what is wrong."""

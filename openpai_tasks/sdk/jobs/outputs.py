@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
@@ -76,7 +77,7 @@ class Outputs:
         return bytes(content)
 
 
-def find_outputs(client: Backend, name: str, mounts: Mounts = ()) -> Outputs:
+def find_outputs(client: Backend, name: str | JobInfo, mounts: Mounts = ()) -> Outputs:
     """Find the job's outputs, at the place that its stamp names."""
     job, folder = output_folder(client, name, mounts)
     if folder is None:
@@ -85,14 +86,25 @@ def find_outputs(client: Backend, name: str, mounts: Mounts = ()) -> Outputs:
     return list_outputs(job.name, folder)
 
 
-def output_folder(client: Backend, name: str, mounts: Mounts = ()) -> tuple[JobInfo, Location | None]:
-    """Return the job and its output folder; None if it has none."""
+OutputPlace = tuple[JobInfo, Location | None]
+"""A job and its output folder; None if it has none."""
+
+
+def output_folder(client: Backend, name: str | JobInfo, mounts: Mounts = ()) -> OutputPlace:
+    """Return the job, if only its name is known, and its output folder."""
     job, document = documents.job_document(client, name)
+    return job, output_folder_of(client, job, document, mounts)
+
+
+def output_folder_of(
+    client: Backend, job: JobInfo, document: Mapping[str, Any], mounts: Mounts = ()
+) -> Location | None:
+    """Return the output folder of a job whose document is known."""
     stamp = read_stamp(document)
     if not stamp.storage:
-        return job, None
+        return None
     home = job_folders.at(client, stamp.storage, stamp.workspace, job.user, mounts)
-    return job, home.location(home.layout.output(job.name))
+    return home.location(home.layout.output(job.name))
 
 
 def list_outputs(job: str, folder: Location) -> Outputs:

@@ -19,6 +19,7 @@ SHORT_PAUSES = (0.05, 0.5)  # the shortest and the longest
 LONG_PAUSES = (0.5, 5.0)  # well below OpenPAI's limit of 600 requests a minute
 GROWTH = 1.4
 OUTAGE_PAUSES = {"least_pause": 0.5, "growth": 1.5, "longest_pause": 15.0}
+STOPPED_TRIES = 4  # within 4 seconds, in which an embedded cluster that was stopped may be started again
 DATABASE_DOWN = 500  # the REST server's answer while its database is unreachable
 
 
@@ -57,7 +58,7 @@ def retry_during_outage(client: Backend, call: Callable[[], T], limit: float = m
     ``limit`` is the time of the monotonic clock at which to give up in any case.
     """
     policy = RetryPolicy(tries=sys.maxsize, budget_seconds=client.patience, **OUTAGE_PAUSES)
-    begun, number = 0.0, 0
+    begun, number, is_said = 0.0, 0, False
     while True:
         try:
             answer = call()
@@ -65,16 +66,20 @@ def retry_during_outage(client: Backend, call: Callable[[], T], limit: float = m
             now = time.monotonic()
             begun = begun if number else now
             pause = policy.pause(number, spent=now - begun)
-            if pause is None or not is_outage(err) or _is_stopped(client):
+            if pause is None or not is_outage(err):
+                raise
+            is_stopped = _is_stopped(client)
+            if is_stopped and number >= STOPPED_TRIES:
                 raise
             if now >= limit:
                 raise TimedOut(f"timed out: {err}") from err
-            if not number:
+            if not is_said and not is_stopped:
+                is_said = True
                 client.say(_outage_message(client, err))
             number += 1
             time.sleep(min(pause, limit - now))
         else:
-            if number:
+            if is_said:
                 client.say(f"cluster {client.cluster.alias!r} answers again")
             return answer
 
@@ -85,8 +90,8 @@ def is_outage(err: PaiError) -> bool:
 
 
 def _is_stopped(client: Backend) -> bool:
-    """Return whether this is the embedded cluster and it was stopped, so that waiting is useless."""
-    return client.cluster.is_embedded and embedded.running() is None
+    """Return whether this is the embedded cluster and it was stopped; start one that was killed."""
+    return client.cluster.is_embedded and not embedded.revive(client.cluster.uri, client.say)
 
 
 def _outage_message(client: Backend, err: PaiError) -> str:

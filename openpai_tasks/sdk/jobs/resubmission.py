@@ -6,8 +6,9 @@ import contextlib
 import dataclasses
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from openpai_tasks import protocol
@@ -15,13 +16,24 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, InvalidOption, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest
-from openpai_tasks.protocol.document import job_storage, kept_files
-from openpai_tasks.protocol.document.reading import read_request
+from openpai_tasks.protocol.document import folding, job_storage, kept_files, ssh_plugin
+from openpai_tasks.protocol.document.policy import (
+    Dependency,
+    JobPolicy,
+    add_policy,
+    change_dependencies,
+    read_policy,
+    with_priority,
+)
+from openpai_tasks.protocol.document.reading import read_request, read_time_limit
 from openpai_tasks.protocol.document.shape import first_mismatch
+from openpai_tasks.protocol.fields import count, mapping
+from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.git import Revision
-from openpai_tasks.sdk.jobs import documents, lookup, provenance, records, updates
+from openpai_tasks.sdk.jobs import documents, lookup, options, provenance, records, updates
+from openpai_tasks.sdk.jobs.dependencies import MOST_DEPENDENTS, stopped_dependents
 from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint, newest_checkpoint
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp
 from openpai_tasks.sdk.jobs.records import Record
@@ -32,6 +44,7 @@ from openpai_tasks.sdk.jobs.submission import (
     location_stamp,
     new_name,
     pack_files,
+    read_hooks,
 )
 from openpai_tasks.sdk.jobs.unmasking import Ask, restore_passwords, unmask
 from openpai_tasks.storage.job_files.archive import Archive, pack
@@ -39,11 +52,12 @@ from openpai_tasks.storage.job_files.sources import collect, runtime_files
 from openpai_tasks.storage.job_files.workspace import ARCHIVE
 from openpai_tasks.text.hints import option
 from openpai_tasks.text.plain import one_line
-from openpai_tasks.text.plurals import counted
+from openpai_tasks.text.plurals import counted, name_some
 
 LONGEST = 255
 COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
+NOT_RENAMED: Mapping[str, str] = MappingProxyType({})
 EARLIER_JOBS = 10  # at most, as each resubmission of a resubmission adds one
 
 Document = dict[str, Any]
@@ -81,13 +95,18 @@ def repeat(
     mounts: Mounts = (),
     edited: Document | None = None,
     resume: bool | None = None,
+    with_dependents: bool | None = None,
+    renamed: Mapping[str, str] = NOT_RENAMED,
 ) -> Submission:
     """Build the submission that repeats a job of ``source`` on ``target``, with the request's changes.
 
     ``edited`` is the job's document as the user has changed it. ``resume`` says whether it continues at the
     last checkpoint of the job; by default it does if it can, unless it repeats the job exactly.
+    ``with_dependents`` repeats the jobs that were stopped with it, too; False notes them, None leaves them
+    alone. ``renamed`` are the new keys of jobs that it depends on.
     """
-    if is_exact and (request.updates or request.gpu is not None):
+    changes = (request.updates, request.priority, request.max_seconds, _given(request.policy))
+    if is_exact and (any(changes) or request.gpu is not None):
         raise InvalidOption("exact", "repeats the job as it was; leave it out to change something")
     if is_exact:
         original = original_from_record(source, name, here, say, mounts)
@@ -99,7 +118,49 @@ def repeat(
             request = dataclasses.replace(request, name=named)
         original = dataclasses.replace(original, document=_apply_edits(original, edited))
     request = dataclasses.replace(request, tags=original_tags(source, target, name))
-    return prepare_resubmission(original, target, request, ask, mounts, resume)
+    made = prepare_resubmission(original, target, request, ask, mounts, resume, renamed)
+    if with_dependents is None:
+        return made
+    return add_dependents(source, target, name, made, here, ask, say, mounts, with_dependents)
+
+
+def add_dependents(
+    source: Backend,
+    target: Backend,
+    name: str,
+    made: Submission,
+    here: Path,
+    ask: Ask,
+    say: Say,
+    mounts: Mounts = (),
+    is_wanted: bool = True,
+) -> Submission:
+    """Add the user's jobs that were stopped with job ``name`` to its resubmission, or a note about them."""
+    try:
+        job = lookup.find(source, name)
+    except NotFound:  # it was repeated from its record
+        return made
+    found = stopped_dependents(source, job)
+    if not found:
+        note = f"{option('with_dependents')} adds nothing: no job was stopped with {job.name}"
+        return dataclasses.replace(made, notes=(*made.notes, note)) if is_wanted else made
+    if len(found) == MOST_DEPENDENTS:
+        note = f"of the jobs that were stopped with {job.name}, only {MOST_DEPENDENTS} are looked at"
+        made = dataclasses.replace(made, notes=(*made.notes, note))
+    if not is_wanted:
+        names = ", ".join(one.name for one in found)
+        note = f"not submitted again: {names}, stopped with {job.name}; {option('with_dependents')} adds them"
+        return dataclasses.replace(made, notes=(*made.notes, note))
+    renamed = {job.key: job_key(target.user, made.name)}
+    added: list[Submission] = []
+    for one in found:
+        how = (JobRequest(), here, False, ask, say, mounts)
+        added.append(repeat(source, target, one.key, *how, renamed=renamed))
+        renamed[one.key] = job_key(target.user, added[-1].name)
+    note = (
+        f"then submits {', '.join(one.name for one in added)}, in place of what was stopped with {job.name}"
+    )
+    return dataclasses.replace(made, notes=(*made.notes, note), dependents=tuple(added))
 
 
 def choose_start(fresh: bool, resume: bool) -> bool | None:
@@ -164,12 +225,20 @@ def prepare_resubmission(
     ask: Ask,
     mounts: Mounts = (),
     resume: bool | None = None,
+    renamed: Mapping[str, str] = NOT_RENAMED,
 ) -> Submission:
     """Build the submission: a new name, its own files, secrets asked for again, and the request's changes."""
     name = new_name(request.name or f"{original.origin.cloned_from[: LONGEST - 11]}-$", "")
     start = _plan_start(original, target, mounts, resume)
     document, home = _relocate({**original.document, "name": name}, original, target, name, start, mounts)
+    if request.priority:
+        document = {**document, "extras": with_priority(document.get("extras") or {}, request.priority)}
+    if request.ssh_key:
+        extras = ssh_plugin.with_key(document.get("extras") or {}, request.ssh_key)
+        document = {**document, "extras": extras}
     document = updates.apply_updates(set_gpus(document, request.gpu), request.updates)
+    document, notes = _set_policy(document, original, target, request.policy, renamed)
+    document = _limit_time(document, request)
     chosen: set[str] = set()
 
     def secret(name: str) -> str:
@@ -179,19 +248,66 @@ def prepare_resubmission(
 
     document = unmask(document, original.secrets, secret)
     text = protocol.dump(document)
-    named = check_document(text, document.get("name") == name)
+    checked = check_document(text, document.get("name") == name)
     return Submission(
-        named,
+        checked.name,
         text,
         original.archive,
         home,
         original.origin,
         tags=request.tags,
-        after=request.after,
-        notes=(f"job {named} {start.note}",) if start.note else (),
+        after=checked.policy.after,
+        notes=(*notes, *([f"job {checked.name} {start.note}"] if start.note else [])),
         resumes_from=start.checkpoint,
         secrets=tuple(chosen),
+        hooks=read_hooks(request),
     )
+
+
+def _set_policy(
+    document: Document, original: Original, target: Backend, given: JobPolicy, renamed: Mapping[str, str]
+) -> tuple[Document, list[str]]:
+    """Return the document with the given policy, and notes about dependencies that it no longer has.
+
+    Without new dependencies, it keeps those of the original on jobs that the cluster still has.
+    """
+    notes: list[str] = []
+
+    def keep(one: Dependency) -> Dependency | None:
+        key = one.job if "~" in one.job else job_key(original.user, one.job)
+        if key in renamed:
+            return dataclasses.replace(one, job=renamed[key])
+        name = one.job if original.user == target.user else key
+        if target.cluster.alias != original.client.cluster.alias:
+            notes.append(f"it does not wait for job {one.job}, which is on another cluster")
+            return None
+        try:
+            lookup.find(target, name)
+        except NotFound:
+            notes.append(f"it does not wait for job {one.job}, which was removed from the cluster")
+            return None
+        return dataclasses.replace(one, job=name)
+
+    document = change_dependencies(document, (lambda one: None) if given.after else keep)
+    return add_policy(document, given), notes
+
+
+def _limit_time(document: Document, request: JobRequest) -> Document:
+    """Return the document with the time limit of the request; what it does not give stays as it was."""
+    given, roles = request.policy, [mapping(role) for role in mapping(document.get("taskRoles")).values()]
+    options.check_idle_stop(
+        given, [count(mapping(role.get("resourcePerInstance")).get("gpu")) for role in roles]
+    )
+    if not (request.max_seconds or given.requeues or given.grace):
+        return document
+    policy = read_policy(mapping(document.get("extras")))
+    for role in roles:
+        seconds = request.max_seconds or read_time_limit(role)
+        options.check_time_limit(seconds, policy.requeues, policy.grace)
+    try:
+        return folding.limit_time(document, request.max_seconds, policy.requeues, policy.grace)
+    except ValueError as err:
+        raise InvalidOption("max_time", str(err)) from None
 
 
 def repeat_with_request(
@@ -219,6 +335,7 @@ def repeat_with_request(
         role=known.role,
         ports=known.ports,
         extras={key: value for key, value in known.extras.items() if key != provenance.STAMP},
+        policy=dataclasses.replace(known.policy, **_given(request.policy), after=request.policy.after),
         workspace=stamp.workspace or request.workspace,
     )
     request, files = pack_files(client, request, here, mounts, archive=archive)
@@ -228,17 +345,25 @@ def repeat_with_request(
         origin = dataclasses.replace(origin, sources=before.sources, revision=before.revision)
     made = build_document(request, dataclasses.replace(files, origin=origin))
     text = protocol.dump(with_earlier_jobs(made, start.earlier))
+    checked = check_document(text, True)
     return Submission(
-        check_document(text, True),
+        checked.name,
         text,
         files.archive,
         files.home,
         origin,
         tags=request.tags,
+        after=checked.policy.after,
         notes=(f"job {request.name} {start.note}",) if start.note else (),
         resumes_from=start.checkpoint,
         secrets=tuple(request.secrets),
+        hooks=read_hooks(request),
     )
+
+
+def _given(policy: JobPolicy) -> dict[str, Any]:
+    """Return what the policy asks for, by field, without its dependencies."""
+    return {name: value for name, value in vars(policy).items() if value and name != "after"}
 
 
 @dataclass(frozen=True)
@@ -363,7 +488,7 @@ def _same_files(source: Backend, record: Record, stamp: Stamp, here: Path, mount
 
 def _describe_changes(record: Record, now: dict[str, str]) -> str:
     names = sorted(name for name in {*record.files, *now} if record.files.get(name) != now.get(name))
-    examples = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    examples = name_some(names, 3)
     if record.dirty:
         back = f"its tree had uncommitted changes on top of {record.commit[:12]}, so git cannot restore them"
     elif COMMIT.fullmatch(record.commit):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import re
 import secrets
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from openpai_tasks import protocol
-from openpai_tasks.backends.base import Backend, Say, VirtualCluster, require
+from openpai_tasks.backends.base import Backend, Say, VirtualCluster, require, unsupported
 from openpai_tasks.errors import (
     ApiError,
     Conflict,
@@ -28,18 +29,21 @@ from openpai_tasks.errors import (
     Unreachable,
 )
 from openpai_tasks.files.regular import read_limited, reason
+from openpai_tasks.hooks.hook import JobHooks, parse
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol import JobRequest, Problem
+from openpai_tasks.protocol import JobDocument, JobRequest, Problem
 from openpai_tasks.protocol.document.job_storage import MountedFolder
+from openpai_tasks.protocol.document.policy import KEY as POLICY
+from openpai_tasks.protocol.document.policy import Dependency, JobPolicy, add_policy
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import refusal
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.clusters.inactive_python import describe_inactive
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
-from openpai_tasks.sdk.jobs import provenance, records, updates
+from openpai_tasks.sdk.jobs import notifying, provenance, records, updates
+from openpai_tasks.sdk.jobs.dependencies import check_dependencies
 from openpai_tasks.sdk.jobs.documents import as_v1, fold_text, without_comments
-from openpai_tasks.sdk.jobs.lookup import wait_for_success
 from openpai_tasks.sdk.jobs.polling import is_outage, retry_during_outage
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, add_stamp
 from openpai_tasks.sdk.known_names import note_jobs
@@ -47,9 +51,12 @@ from openpai_tasks.storage.job_files.sources import SourceFile, collect, runtime
 from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative
 from openpai_tasks.text.hints import command
 from openpai_tasks.text.plain import one_line
+from openpai_tasks.text.plurals import name_some
 
 NO_VIRTUAL_CLUSTER = ("ForbiddenUserError", "NoVirtualClusterError")
 """How servers refuse a job for a virtual cluster that does not exist."""
+NO_STORAGE = "NoStorageError"
+"""How servers refuse a job for a storage that they do not grant."""
 PAUSES = (0.0, 0.5, 1.5, 3.0)
 """Seconds before each look for a job whose submission got no clear answer."""
 LONGEST_SECONDS = 30.0  # to look on a cluster that does not answer
@@ -61,9 +68,13 @@ LACKING = (
 )
 """Resources that a job may ask for too much of, the fields of a role, and their names for one and several."""
 
+NO_POLICY = JobPolicy()
+
 T = TypeVar("T")
 
 if TYPE_CHECKING:
+    from openpai_tasks.protocol.document.request import RoleRequest
+    from openpai_tasks.protocol.document.roles import TaskRole
     from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint
     from openpai_tasks.storage.job_files.archive import Archive
 
@@ -81,10 +92,15 @@ class Submission:
     converted: bool = False
     renamed: tuple[str, ...] = ()  # names of version 1 that were changed for version 2
     tags: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()  # jobs that must have succeeded first
+    after: tuple[Dependency, ...] = ()  # what it waits for
     notes: tuple[str, ...] = ()  # what the user should know before it is sent
     resumes_from: SavedCheckpoint | None = None  # of a resubmitted job
     secrets: tuple[str, ...] = ()  # names that the user chose; its document may have others
+    hooks: JobHooks = field(default=JobHooks(), repr=False)  # sent next to the document
+    is_name_new: bool = False  # its random letters make sure that no job has the name
+    rebuild: Callable[[], Submission] | None = field(default=None, repr=False, compare=False)
+    """Builds it again with the storages that the cluster grants by then."""
+    dependents: tuple[Submission, ...] = ()  # jobs that wait for it, to be submitted with it
 
     @property
     def shown(self) -> str:
@@ -104,6 +120,9 @@ class JobFiles:
     archive: Archive | None
     home: Home | None
     origin: Origin = field(repr=False)
+    is_name_new: bool = False
+    notes: tuple[str, ...] = ()
+    repack: Callable[[], tuple[JobRequest, JobFiles]] | None = field(default=None, repr=False, compare=False)
 
 
 def prepare(
@@ -125,9 +144,13 @@ def pack_files(
 
     ``extra`` are files of this package, which replace sources of the same name; ``archive`` is packed before.
     """
+    is_name_new = not request.name or "$" in request.name
     request = dataclasses.replace(request, name=new_name(request.name, request.command))
+    repack = functools.partial(pack_files, client, request, here, mounts, extra, archive)
     ours = {source.name for source in extra}
-    named = [source for source in collect(request.sources, here) if source.name not in ours]
+    left_out = list[str]()
+    collected = collect(request.sources, here, left_out.append)
+    named = [source for source in collected if source.name not in ours]
     records.remember_sources(here, request.sources, named)
     found = [*named, *extra]
     if found:
@@ -142,23 +165,39 @@ def pack_files(
         sha256 = archive.sha256 if archive else ""
         request = dataclasses.replace(request, home=seen, storage=storage, archive=sha256)
     origin = provenance.origin_of_request(here, request, archive.files if archive else {})
-    return request, JobFiles(archive, home, origin)
+    why = "broken symlinks, links to a folder above, or no regular files"
+    notes = (f"warning: left out of the sources: {name_some(left_out)} ({why})",) if left_out else ()
+    return request, JobFiles(archive, home, origin, is_name_new, notes, repack)
 
 
 def build(request: JobRequest, files: JobFiles) -> Submission:
     """Build the submission of a request whose files are packed."""
     document = build_document(request, files)
     text = protocol.dump(document)
+    checked = check_document(text, document.get("name") == request.name)
     return Submission(
-        check_document(text, document.get("name") == request.name),
+        checked.name,
         text,
         files.archive,
         files.home,
         files.origin,
         tags=request.tags,
-        after=request.after,
+        after=checked.policy.after,
+        notes=files.notes,
         secrets=tuple(request.secrets),
+        hooks=read_hooks(request),
+        is_name_new=files.is_name_new and document.get("name") == request.name,
+        rebuild=functools.partial(_rebuild, files.repack) if files.repack else None,
     )
+
+
+def read_hooks(request: JobRequest) -> JobHooks:
+    """Return the hooks of a request."""
+    return JobHooks(tuple(map(parse, request.hooks)))
+
+
+def _rebuild(repack: Callable[[], tuple[JobRequest, JobFiles]]) -> Submission:
+    return build(*repack())
 
 
 def check_request(request: JobRequest, here: Path) -> None:
@@ -167,14 +206,16 @@ def check_request(request: JobRequest, here: Path) -> None:
     build(named, JobFiles(None, None, Origin(here)))
 
 
-def describe_shortage(client: Backend, request: JobRequest) -> str:
-    """Return in one line what the virtual cluster has less of than the job asks for; may be empty."""
-    name = request.virtual_cluster or "default"
+def describe_shortage(
+    client: Backend, virtual_cluster: str, roles: Sequence[RoleRequest | TaskRole], is_memory_asked: bool
+) -> str:
+    """Return in one line what the virtual cluster has less of than the roles ask for; may be empty."""
+    name = virtual_cluster or "default"
     cluster = client.virtual_clusters().get(name, VirtualCluster())
     for resource, key, words in LACKING:
         has = cluster.capacity(resource).total
-        asked = sum(role.instances * (getattr(role, key) or 0) for role in request.all_roles)
-        is_asked = request.is_memory_asked or key != "memory_mb"
+        asked = sum(role.instances * (getattr(role, key) or 0) for role in roles)
+        is_asked = is_memory_asked or key != "memory_mb"
         if has is not None and asked > has and is_asked:
             return f"virtual cluster {name} has {has:g} {words[has != 1]}; the job asks for {asked}"
     return ""
@@ -204,22 +245,32 @@ def read_job_file(path: Path, request: JobRequest, takes_v1: bool = False) -> Su
     document, is_v1 = load_document(path)
     document = updates.apply_updates(document, request.updates)
     if is_v1:
-        read = _read_v1(document, takes_v1, origin)
+        read = _read_v1(document, takes_v1, origin, request.policy)
     else:
-        text = protocol.dump(add_stamp(document, origin))
-        read = Submission(check_document(text), text, origin=origin)
+        read = _read_text(protocol.dump(add_stamp(add_policy(document, request.policy), origin)))
     chosen = tuple(request.secrets)
-    return dataclasses.replace(read, tags=request.tags, after=request.after, secrets=chosen)
+    hooks = read_hooks(request)
+    return dataclasses.replace(read, origin=origin, tags=request.tags, secrets=chosen, hooks=hooks)
 
 
-def _read_v1(document: dict[str, Any], takes_v1: bool, origin: Origin | None = None) -> Submission:
+def _read_v1(
+    document: dict[str, Any],
+    takes_v1: bool,
+    origin: Origin | None = None,
+    policy: JobPolicy = NO_POLICY,
+) -> Submission:
     v1 = protocol.validate_v1(document)
     if takes_v1:
-        return Submission(v1["jobName"], json.dumps(v1, indent=2) + "\n", origin=origin, v1=v1)
+        return Submission(v1["jobName"], json.dumps(v1, indent=2) + "\n", v1=v1, after=policy.after)
     fitting, renamed = protocol.fit_names(v1)
-    converted = protocol.to_v2(fitting)
-    text = protocol.dump(add_stamp(converted, origin) if origin else converted)
-    return Submission(check_document(text), text, origin=origin, converted=True, renamed=renamed)
+    converted = add_policy(protocol.to_v2(fitting), policy)
+    read = _read_text(protocol.dump(add_stamp(converted, origin) if origin else converted))
+    return dataclasses.replace(read, converted=True, renamed=renamed)
+
+
+def _read_text(text: str) -> Submission:
+    checked = check_document(text)
+    return Submission(checked.name, text, after=checked.policy.after)
 
 
 def read_document(document: str | Mapping[str, Any], takes_v1: bool = False) -> Submission:
@@ -231,17 +282,16 @@ def read_document(document: str | Mapping[str, Any], takes_v1: bool = False) -> 
         v1 = dict(document) if "protocolVersion" not in document else None
     if v1 is not None:
         return _read_v1(v1, takes_v1)
-    text = document if isinstance(document, str) else protocol.dump(dict(document))
-    return Submission(check_document(text), text)
+    return _read_text(document if isinstance(document, str) else protocol.dump(dict(document)))
 
 
-def check_document(text: str, has_given_name: bool = False) -> str:
-    """Return the name in a valid document; errors in generated documents name no lines.
+def check_document(text: str, has_given_name: bool = False) -> JobDocument:
+    """Return the valid document; errors in generated documents name no lines.
 
     ``has_given_name`` means that an option gave its name.
     """
     try:
-        return protocol.validate(text).name
+        return protocol.validate(text)
     except ProtocolError as err:
         problems = [Problem(one.path, one.rule) for one in cast(Iterable[Problem], err.problems)]
         if problems[0].path == "name" and has_given_name:
@@ -280,11 +330,16 @@ def _letters(count: int) -> str:
 
 def submit(client: Backend, submission: Submission, say: Say = lambda line: None) -> JobInfo:
     """Upload the sources, submit the document, and return the job from the cluster."""
-    name, alias, key = submission.name, client.cluster.alias, job_key(client.user, submission.name)
-    if exists(client, key):
-        raise Conflict(f"a job named {name!r} exists on cluster {alias!r}; choose another name", 409)
-    with upload_files(client, submission, say=say):
-        report_notices(client, submit_once(client, submission))
+    name, key = submission.name, job_key(client.user, submission.name)
+    if not submission.is_name_new and exists(client, key):
+        raise _name_taken(client, name)
+    try:
+        with upload_files(client, submission, say=say):
+            report_notices(client, submit_once(client, submission))
+    except NotFound as err:
+        if err.code != NO_STORAGE or not submission.rebuild or not job_folders.forget_storages(client):
+            raise
+        return submit(client, dataclasses.replace(submission.rebuild(), hooks=submission.hooks), say)
     records.save_record(client, submission.text, submission.origin, submission.secrets)
     try:
         job = wait_for_job(client, key)
@@ -296,6 +351,23 @@ def submit(client: Backend, submission: Submission, say: Say = lambda line: None
         raise ApiError(f"job {name!r} was submitted, but then: {err}", err.status, err.code) from err
 
 
+def check_job(client: Backend, document: str | Mapping[str, Any]) -> list[str]:
+    """Raise if the cluster cannot run a job as its document asks; return what it does differently."""
+    client.check_document(document)
+    if not isinstance(document, str) or POLICY not in document:
+        return []
+    policy = protocol.validate(document).policy
+    if policy.idle_stop:
+        require(client, "idle_gpus")
+    if policy.keep_failed:
+        require(client, "kept_failures")
+    if policy.requeues:
+        require(client, "requeues")
+        if not client.capabilities.exact_requeues:
+            return [str(unsupported(client, "exact_requeues"))]
+    return []
+
+
 @contextlib.contextmanager
 def upload_files(
     client: Backend, submission: Submission, is_uploaded: bool = False, say: Say = lambda line: None
@@ -304,7 +376,9 @@ def upload_files(
 
     ``is_uploaded`` means that the archive was just uploaded for another job.
     """
-    client.check_document(submission.v1 or submission.text)
+    for note in check_job(client, submission.v1 or submission.text):
+        if not is_uploaded:
+            client.say(note)
     home, archive = submission.home, submission.archive
     if home is None or not _save_owner(client, home, submission.name, archive):
         yield
@@ -369,7 +443,9 @@ def submit_once(client: Backend, submission: Submission) -> tuple[str, ...]:
     """
     try:
         environment = provenance.submitter_environment(client)
-        notices = client.submit(submission.v1 or submission.text, environment)
+        hooks = submission.hooks if client.capabilities.hooks else JobHooks()
+        sent = {"hooks": hooks.encode()} if hooks.hooks else {}
+        notices = client.submit(submission.v1 or submission.text, environment, **sent)
         origin, text = submission.origin, submission.text
         hint = describe_inactive(client, origin.command or text, origin.folder) if origin else ""
         return (hint, *notices) if hint else notices
@@ -383,7 +459,35 @@ def submit_once(client: Backend, submission: Submission) -> tuple[str, ...]:
             error = NotSubmitted(f"job {submission.name!r} was not submitted: {err}")
             error.exit_code = err.exit_code
             raise error from err
+        if not _is_same_job(client, submission):
+            raise _name_taken(client, submission.name) from err
         return ()
+
+
+def _is_same_job(client: Backend, submission: Submission) -> bool:
+    """Return whether the job of that name runs our commands: another client may have taken the name."""
+    try:
+        found = client.job_document(job_key(client.user, submission.name))
+    except NotFound:  # PaddleCloud keeps no documents
+        return True
+    except (ApiError, Unreachable) as err:
+        raise Unreachable(f"{err}; {_unsure_message(client, submission.name)}") from err
+    return _commands(found) == _commands(submission.v1 or protocol.read(submission.text).value)
+
+
+def _commands(part: Any) -> list[str]:
+    """Return all commands in a document; a server may change the names of its task roles."""
+    if isinstance(part, list):
+        return sorted(found for one in part for found in _commands(one))
+    if not isinstance(part, Mapping):
+        return []
+    own = [str(part[key]) for key in ("preCommands", "commands", "postCommands", "command") if key in part]
+    return sorted([*own, *_commands(list(part.values()))])
+
+
+def _name_taken(client: Backend, name: str) -> Conflict:
+    alias = client.cluster.alias
+    return Conflict(f"a job named {name!r} exists on cluster {alias!r}; choose another name", 409)
 
 
 def is_unclear(err: PaiError) -> bool:
@@ -460,10 +564,24 @@ def report_notices(client: Backend, notices: Iterable[str], known: Container[str
 
 
 def submit_when_ready(client: Backend, made: Submission, say: Say) -> JobInfo:
-    """Submit the job once those that it comes after have succeeded, and tag it."""
+    """Submit the job and tag it, then those that wait for it.
+
+    On a cluster that keeps no dependencies, wait first for the jobs that it depends on.
+    """
     check_tags(client, made.tags)
-    wait_for_success(client, made.after, say)
-    return add_tags(client, submit(client, made, say), made.tags)
+    for note in made.notes:
+        say(note)
+    notifying.report_unused(client, made.hooks, say)
+    check_dependencies(client, made.after, say, is_in_document=made.v1 is None)
+    job = add_tags(client, submit(client, made, say), made.tags)
+    for one in made.dependents:
+        try:
+            submit_when_ready(client, one, say)
+        except PaiError as err:
+            err.args = (f"job {job.name!r} was submitted, but not {one.name!r}: {err}", *err.args[1:])
+            raise
+        say(f"job {one.name} submitted")
+    return job
 
 
 def add_tags(client: Backend, job: JobInfo, tags: Sequence[str]) -> JobInfo:

@@ -2,7 +2,8 @@
 
 ``defaults.virtualCluster=lab`` and ``defaults:virtualCluster=lab`` are the same; between colons, names may
 contain dots. ``prerequisites[0].uri`` and ``prerequisites.0.uri`` index a list, and the index after its last
-item appends. A value is JSON if it parses as such, and text otherwise.
+item appends. A value is JSON if it parses as such; one that begins with a bracket may also be YAML, as in
+a job file. Any other value is text.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import copy
 import json
 import re
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
-from openpai_tasks.errors import InvalidOption
+from openpai_tasks import protocol
+from openpai_tasks.errors import InvalidOption, ProtocolError
 from openpai_tasks.sdk.amounts import read
 from openpai_tasks.text.plurals import counted
 
@@ -35,19 +37,23 @@ def apply_updates(document: dict[str, Any], updates: Iterable[Update | str]) -> 
 
 
 def parse_update(text: str) -> Update:
-    """Parse ``path=value``; raise ValueError without an equals sign."""
+    """Parse ``path=value``, or raise ValueError."""
     path, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"needs path=value, such as defaults.virtualCluster=lab; got {text!r}")
-    return path, parse_value(value)
+    try:
+        return path, parse_value(value)
+    except ProtocolError as err:
+        reason = cast(protocol.Problem, err.problems[0]).rule
+        raise ValueError(f"{path}: {reason}; put text that begins with a bracket in double quotes") from err
 
 
 def parse_value(text: str) -> Any:
-    """Parse JSON; return any other text unchanged."""
+    """Parse JSON, or a list or mapping in YAML; return any other text unchanged."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        return text
+        return protocol.read(text).value if text.lstrip().startswith(("[", "{")) else text
 
 
 def _no_constant(name: str) -> NoReturn:

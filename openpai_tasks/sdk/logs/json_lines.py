@@ -17,11 +17,11 @@ from typing import Any, TypeGuard, cast
 from openpai_tasks.backends.base import Backend, TaskLog
 from openpai_tasks.errors import ApiError, NotFound
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.protocol.json_text import parse_object
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.sdk.files.job_folders import Mounts
-from openpai_tasks.sdk.jobs.outputs import RUNTIME_FOLDER, output_folder
+from openpai_tasks.sdk.jobs.outputs import RUNTIME_FOLDER, OutputPlace, output_folder
 from openpai_tasks.sdk.logs.output import MOST_ATTEMPTS, LogChoice
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import Entry, Store
@@ -67,9 +67,15 @@ class JobLines:
     """All lines of one kind that a job's tasks have written."""
 
     def __init__(
-        self, client: Backend, name: str, kind: str, mounts: Mounts = (), which: LogChoice | None = None
+        self,
+        client: Backend,
+        name: str | JobInfo,
+        kind: str,
+        mounts: Mounts = (),
+        which: LogChoice | None = None,
+        place: OutputPlace | None = None,
     ) -> None:
-        self.job, self._folder = output_folder(client, name, mounts)
+        self.job, self.folder = place or output_folder(client, name, mounts)
         self._client, self._kind, self._which = client, kind, which or LogChoice()
         self._files: dict[str, FileLines] = {}
         self._logs: dict[tuple[object, ...], LogLines] = {}
@@ -80,12 +86,12 @@ class JobLines:
 
         ``is_early``: a job with an output folder may still write files, so that its logs are not needed yet.
         """
-        if self._folder:
-            for entry in list_files(self._folder, self._kind):
-                source = self._files.setdefault(entry.path, FileLines(self._folder.store, entry))
+        if self.folder:
+            for entry in list_files(self.folder, self._kind):
+                source = self._files.setdefault(entry.path, FileLines(self.folder.store, entry))
                 source.size = entry.size
         found: Iterable[LineSource] = self._files.values()
-        if not self._files and not (is_early and self._folder):
+        if not self._files and not (is_early and self.folder):
             self._open_logs(job)
             found = self._logs.values()
         chosen = [source for source in found if source.origin.is_chosen(self._which)]
@@ -233,18 +239,6 @@ def piece_size(sources: int) -> int:
     """Return how many bytes of each source to read at once."""
     least, most = PIECES
     return max(least, min(most, TOGETHER // max(1, sources)))
-
-
-def parse_object(line: bytes) -> dict[str, Any] | None:
-    """Parse a JSON object; None for any other line, which is quick to check."""
-    line = line.strip()
-    if not (line.startswith(b"{") and line.endswith(b"}")):
-        return None
-    try:
-        value = parse(line.decode("utf-8", "replace"), float)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def parse_objects(lines: Iterable[bytes]) -> list[dict[str, Any]]:

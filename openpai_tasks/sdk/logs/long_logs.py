@@ -16,6 +16,8 @@ REQUEST = 8 * BLOCK
 """Bytes that are read at once to count lines."""
 MOST_BYTES = 4 << 20
 """Bytes of the lines that are returned at once."""
+END = 1 << 18
+"""Bytes at the end of a log that are read first, and mostly have the last lines."""
 LONGEST = 64 << 10
 """Bytes of a line that are returned."""
 
@@ -116,12 +118,33 @@ def shorten(line: bytes) -> bytes:
     return line[-LONGEST:].partition(b"\r")[2] if b"\r" in line[-LONGEST:-1] else line[:LONGEST]
 
 
+def read_last_lines(log: TaskLog, count: int, most: int | None = None) -> tuple[int, bytes] | None:
+    """Return the last lines, at most ``most`` bytes, and where they begin; None if one request is too few."""
+    length = END if most is None else min(END, most)
+    found = log.read_end(length)
+    if found is None:
+        return None
+    start, data = found
+    end = max(0, len(data) - 1)  # the end of the last line does not begin another one
+    if count == 0:
+        begin = len(data)
+    elif data.count(b"\n", 0, end) >= count:
+        begin = len(data[:end].rsplit(b"\n", count)[0]) + 1
+    elif start == 0:
+        begin = 0
+    elif length == most:
+        begin = data.find(b"\n", 0, LONGEST) + 1
+    else:
+        return None
+    return start + begin, data[begin:]
+
+
 def find_last_lines(log: TaskLog, count: int, most: int | None = None) -> int | None:
     """Return where the last lines begin, at most ``most`` bytes; None if this cannot be found by parts."""
     size = log.size()
     if size is None or count == 0:
         return size
-    begin, length, left = size, 1 << 18, count
+    begin, length, left = size, END, count
     least = 0 if most is None else max(0, size - most)
     while begin > least:
         stop, begin = begin, max(least, begin - length)

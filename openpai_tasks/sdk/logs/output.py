@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import sys
 import time
@@ -17,7 +18,7 @@ from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.polling import Pauses
-from openpai_tasks.sdk.logs.long_logs import find_last_lines
+from openpai_tasks.sdk.logs.long_logs import find_last_lines, read_last_lines
 from openpai_tasks.sdk.logs.times import UNKNOWN, OutputTimes, Written, format_time, open_times
 from openpai_tasks.text.hints import option
 from openpai_tasks.text.plain import PlainBytes, one_line
@@ -26,6 +27,7 @@ from openpai_tasks.text.plurals import counted
 LONGEST_LINE = 16 << 20
 """Bytes kept of the end of a line where whole lines are needed."""
 
+AT_ONCE = 16  # tasks whose logs are looked for side by side
 MOST_ATTEMPTS = 50
 """Latest attempts of a job to follow, whatever number the server reports."""
 
@@ -101,7 +103,7 @@ def check_choice(which: LogChoice, follow: bool, lines: int | None) -> None:
 
 def read_output(
     client: Backend,
-    name: str,
+    name: str | JobInfo,
     which: LogChoice,
     follow: bool = False,
     lines: int | None = None,
@@ -117,7 +119,7 @@ def read_output(
 
 def output_steps(
     client: Backend,
-    name: str,
+    name: str | JobInfo,
     which: LogChoice,
     follow: bool = False,
     lines: int | None = None,
@@ -148,7 +150,11 @@ def sleep_between(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 
 def read_chunks(
-    client: Backend, name: str, which: LogChoice, lines: int | None = None, most_bytes: int | None = None
+    client: Backend,
+    name: str | JobInfo,
+    which: LogChoice,
+    lines: int | None = None,
+    most_bytes: int | None = None,
 ) -> Iterator[Chunk]:
     """Yield the output so far, or its last lines."""
     job = lookup.at_attempt(client, lookup.find(client, name), which.attempt)
@@ -161,15 +167,24 @@ def read_job_chunks(
     """Yield the output so far, or its last lines, of the attempt that ``job`` describes."""
     tasks = select_tasks(job, which)
     problem: ApiError | None = None
-    for task in tasks:
-        try:
-            log = client.open_log(job, task, which.stream)
-            times = open_times(client, job, task, which.stream) if which.timed else None
-            yield from TaskOutput(log, lines, most_bytes, times).read(_label(task, tasks))
-        except ApiError as err:  # other tasks' logs may still be readable
-            problem = problem or err
+    for first in range(0, len(tasks), AT_ONCE):
+        some = tasks[first : first + AT_ONCE]
+        with client.ahead(*(location_call(client, job, task) for task in some)):
+            for task in some:
+                try:
+                    log = client.open_log(job, task, which.stream)
+                    times = open_times(client, job, task, which.stream) if which.timed else None
+                    yield from TaskOutput(log, lines, most_bytes, times).read(_label(task, tasks))
+                except ApiError as err:  # other tasks' logs may still be readable
+                    problem = problem or err
     if problem:
         raise problem
+
+
+def location_call(client: Backend, job: JobInfo, task: TaskInfo) -> functools.partial[Mapping[str, str]]:
+    """Return the call that finds the logs of a task."""
+    where = (job.key, job.attempt, task.role, task.index, task.attempt)
+    return functools.partial(client.log_locations, *where)
 
 
 class TaskOutput:
@@ -209,13 +224,21 @@ class TaskOutput:
     def _new(self) -> Iterator[bytes]:
         if self._lines is None:
             return self.log.read()
-        begin = find_last_lines(self.log, self._lines, self._most_bytes)
-        if begin is None:
+        if end := read_last_lines(self.log, self._lines, self._most_bytes):
+            begin, data = end
+            self._seek(begin, begin + len(data))
+            return filter(None, [data])
+        start = find_last_lines(self.log, self._lines, self._most_bytes)
+        if start is None:
             return self._read_last_lines(self._lines)
-        self.log.seek(begin)
+        self._seek(start, start)
+        return self.log.read()
+
+    def _seek(self, begin: int, offset: int) -> None:
+        """Let what is shown begin at one offset, and the next read at another."""
+        self.log.seek(offset)
         self._start = LogStart(begin, None if begin else 0)
         self._lines = None
-        return self.log.read()
 
     def _read_last_lines(self, count: int) -> Iterator[bytes]:
         """Yield the last lines of a log that has to be read from its beginning."""
@@ -253,19 +276,20 @@ class Follower:
         self._ended: dict[int, JobInfo | None] = {}  # past attempts that are not fully read
         self._failures = FailedReads(client.say)
 
-    def steps(self, name: str) -> Iterator[Chunk]:
+    def steps(self, name: str | JobInfo) -> Iterator[Chunk]:
         """Yield the output as it grows; between requests, the caller sleeps for ``Chunk.pause`` seconds."""
         pauses = Pauses(self._client)
         seen = None
         while True:
             # before the logs: a final job has written everything
-            job = pauses.ask(lambda: lookup.find(self._client, name))
+            job = pauses.ask(functools.partial(lookup.find, self._client, name))
+            name = name.key if isinstance(name, JobInfo) else name
             self._note_ended(seen, job)
             moved = False
             for chunk in self._round(job, is_first=seen is None):
                 moved = True
                 yield chunk
-            if job.final:
+            if job.final or job.kept_until:
                 break
             seen = job
             yield Chunk("", b"", pauses.next(moved))

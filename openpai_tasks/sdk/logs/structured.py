@@ -6,15 +6,14 @@ import heapq
 import json
 import math
 import re
-import time
 from collections import deque
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import InvalidOption
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol.json_text import parse_object
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.files.job_folders import Mounts
@@ -26,10 +25,9 @@ from openpai_tasks.sdk.logs.json_lines import (
     LineOrigin,
     LineSource,
     number,
-    parse_object,
     piece_size,
 )
-from openpai_tasks.text.durations import seconds
+from openpai_tasks.text.durations import parse_since
 from openpai_tasks.text.hints import command
 from openpai_tasks.text.plurals import counted
 
@@ -95,25 +93,12 @@ def parse_filter(level: str | None = None, since: str | None = None, grep: str |
     except re.error as err:
         raise InvalidOption("grep", f": {grep!r} is not a regular expression: {err}") from err
     wanted = None if level is None else LEVELS[level.upper()]
-    return RecordFilter(wanted, -math.inf if since is None else _parse_since(since), pattern)
-
-
-def _parse_since(text: str) -> float:
-    """Return the time; without a zone it is that of this machine."""
-    try:
-        return datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip())).timestamp()
-    except (ValueError, OverflowError, OSError):
-        pass
-    try:
-        return time.time() - seconds(text)
-    except ValueError as err:
-        expected = "a duration such as 90s or 1h30m, or a time such as 2026-01-31T12:00"
-        raise InvalidOption("since", f": expected {expected}, got {text!r}") from err
+    return RecordFilter(wanted, -math.inf if since is None else parse_since(since), pattern)
 
 
 def read_structured(
     client: Backend,
-    name: str,
+    name: str | JobInfo,
     which: output.LogChoice | None = None,
     follow: bool = False,
     lines: int | None = None,
@@ -143,14 +128,15 @@ class RecordMerger:
     def __init__(
         self,
         client: Backend,
-        name: str,
+        name: str | JobInfo,
         which: output.LogChoice,
         chosen: RecordFilter,
         mounts: Mounts,
         is_strict: bool,
     ) -> None:
-        self._client, self._name, self._chosen, self._is_strict = client, name, chosen, is_strict
+        self._client, self._chosen, self._is_strict = client, chosen, is_strict
         self._lines = JobLines(client, name, "logs", mounts, which)
+        self._name = lookup.typed_name(client, self._lines.job)
         lookup.check_attempt(self._lines.job, which.attempt)
         output.select_tasks(self._lines.job, which)
         self._moments: dict[LineOrigin, float] = {}
@@ -183,7 +169,7 @@ class RecordMerger:
             if on_job:
                 on_job(job)
             yield self.read(job)
-            if job.final:
+            if job.final or job.kept_until:
                 return
             pauses.wait()
 

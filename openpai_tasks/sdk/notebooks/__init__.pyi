@@ -31,7 +31,6 @@ from .running import parse_parameters as parse_parameters
 from .running import plan_run as plan_run
 from .running import remarks as remarks
 from .running import run_options as run_options
-from .serving import IDLE as IDLE
 from .serving import check_reconnect as check_reconnect
 from .serving import check_token as check_token
 from .serving import plan_server as plan_server

@@ -17,6 +17,7 @@ from openpai_tasks.sdk.notebooks.notebook_file import Notebook
 from openpai_tasks.sdk.payloads.notebook_runner import first_line, source_of
 
 PACKAGE, SUBMIT = "openpai_tasks", "submit_this_notebook"
+RUNTIME = "runtime"  # the part of the package that a job has
 MAGICS = ("pai", "pai_sub")
 LOADERS = ("load_ext", "reload_ext")
 WRAPPERS = ("time", "timeit", "capture", "prun")  # magics whose argument is code
@@ -33,12 +34,19 @@ _OPTIONS = re.compile(r"\s*(?:-(?:[slTD]\s+\S+|\w+(?:\s+\d+)?)\s+)*")  # options
 
 
 def without_cluster_cells(notebook: Notebook) -> Notebook:
-    """Return the notebook with cluster cells made raw; one of format 3 stays unchanged."""
-    found = _cluster_cells(notebook)
-    if not found:
+    """Return the notebook without what uses the cluster; one of format 3 stays unchanged."""
+    if notebook.version != 4:
         return notebook
-    cells = [_as_raw(cell) if number in found else cell for number, cell in enumerate(notebook.cells, 1)]
+    cells = [_for_job(cell) if cell["cell_type"] == "code" else cell for cell in notebook.cells]
     return dataclasses.replace(notebook, content={**notebook.content, "cells": cells})
+
+
+def _for_job(cell: dict[str, Any]) -> dict[str, Any]:
+    source = source_of(cell)
+    kept = code_for_job(source)
+    if kept == source:
+        return cell
+    return {**cell, "source": kept} if kept else _as_raw(cell)
 
 
 def describe_cluster_cells(notebook: Notebook) -> list[str]:
@@ -71,12 +79,62 @@ def _as_raw(cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def uses_cluster(source: str) -> bool:
-    """Return whether the cell submits the notebook or uses our magics."""
+    """Return whether the cell submits the notebook or uses our magics, or only imports the submission."""
     whole = _WHOLE.match(source)
     if whole and whole[1] in MAGICS:
         return True
     tree = parse_cell(source)
-    return any(_is_ours(node) for node in ast.walk(tree)) if tree else False
+    if tree is None:
+        return False
+    if any(_is_ours(node) for node in ast.walk(tree)):
+        return True
+    return bool(tree.body) and all(
+        isinstance(node, ast.ImportFrom) and _imports_submission(node) and not _other_names(node)
+        for node in tree.body
+    )
+
+
+def code_for_job(source: str) -> str:
+    """Return what the job runs of a cell.
+
+    Nothing of one that uses the cluster, except for the import of the runtime, which other cells use. Of
+    another that imports the submission, everything else.
+    """
+    if not uses_cluster(source):
+        return _without_submission(source)
+    tree = parse_cell(source)
+    nodes = [node for node in tree.body if isinstance(node, ast.ImportFrom)] if tree else []
+    names = [name for node in nodes if node.module == PACKAGE for name in _other_names(node)]
+    kept = [name for name in dict.fromkeys(names) if name.split()[0] == RUNTIME]
+    return f"from {PACKAGE} import {', '.join(kept)}" if kept else ""
+
+
+def _without_submission(source: str) -> str:
+    """Return the code without the imports of the submission; unchanged if it is not plain code."""
+    whole = _WHOLE.match(source)
+    start = whole.start(2) if whole and whole[1] in WRAPPERS else 0
+    tree = _parse_whole(source[start:].split("\n")) if SUBMIT in source else None
+    if tree is None:
+        return source
+    lines = source[start:].encode().split(b"\n")  # columns are counted in bytes
+    for node in reversed(list(ast.walk(tree))):
+        if not isinstance(node, ast.ImportFrom) or not _imports_submission(node):
+            continue
+        rest = ", ".join(_other_names(node))
+        new = f"from {node.module} import {rest}" if rest else "pass"
+        first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+        head, tail = lines[first][: node.col_offset], lines[last][node.end_col_offset :]
+        lines[first : last + 1] = [head + new.encode() + tail]
+    return source[:start] + b"\n".join(lines).decode()
+
+
+def _imports_submission(node: ast.AST) -> bool:
+    return isinstance(node, ast.ImportFrom) and any(alias.name == SUBMIT for alias in node.names)
+
+
+def _other_names(node: ast.ImportFrom) -> list[str]:
+    """Return what an import names besides the submission, as it is written."""
+    return [ast.unparse(alias) for alias in node.names if alias.name != SUBMIT]
 
 
 def parse_cell(source: str) -> ast.Module | None:
@@ -88,8 +146,6 @@ def parse_cell(source: str) -> ast.Module | None:
 
 
 def _is_ours(node: ast.AST) -> bool:
-    if isinstance(node, ast.ImportFrom):
-        return any(alias.name == SUBMIT for alias in node.names)
     if not isinstance(node, ast.Call):
         return False
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -112,17 +168,21 @@ def _is_our_magic(arguments: list[ast.expr]) -> bool:
 def _parse(source: str) -> ast.Module | None:
     """Parse the code with IPython's own lines replaced by calls; None if it is not code."""
     lines = source.split("\n")
+    return _parse_whole(lines) or _parse_lines(lines)
+
+
+def _parse_whole(lines: list[str]) -> ast.Module | None:
+    """Parse the lines, replacing those of IPython's in place; None if they are not code as a whole."""
     for _ in range(min(len(lines) + 1, MOST_ROUNDS)):  # each replaces one line
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # they concern the run, not us
-                return ast.parse("\n".join(lines))
+            return _parse_quietly("\n".join(lines))
         except SyntaxError as err:
             if not _replace_line(lines, (err.lineno or 1) - 1):
-                return _parse_lines(lines)
+                return None
         except (ValueError, RecursionError, MemoryError):
+            lines.clear()
             return None
-    return _parse_lines(lines)
+    return None
 
 
 def _parse_lines(lines: list[str]) -> ast.Module | None:
@@ -133,10 +193,16 @@ def _parse_lines(lines: list[str]) -> ast.Module | None:
         _replace_line(replaced, 0)
         for text in dict.fromkeys((line.strip(), replaced[0].strip())):
             try:
-                found += ast.parse(text).body
-            except (SyntaxError, ValueError):
+                found += _parse_quietly(text).body
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
                 continue
     return ast.Module(found, []) if found else None
+
+
+def _parse_quietly(text: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they concern the run, not us
+        return ast.parse(text)
 
 
 def _replace_line(lines: list[str], at: int) -> bool:

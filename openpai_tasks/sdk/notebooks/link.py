@@ -17,7 +17,7 @@ from openpai_tasks.net.http_client import HttpClient
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.containers import endpoints
-from openpai_tasks.sdk.containers.forwarding import LOOPBACK, Forward, Port
+from openpai_tasks.sdk.containers.forwarding import Forward, Port
 from openpai_tasks.sdk.diagnosis.explain import STARTING, wait_reason
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.polling import Pauses
@@ -25,6 +25,7 @@ from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.notebooks.notebook_file import SUFFIX
 from openpai_tasks.sdk.payloads.notebook_runner import visible
 from openpai_tasks.sdk.payloads.notebook_server import PORT
+from openpai_tasks.sdk.ssh.connection import LOOPBACK
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.text.hints import command
 
@@ -234,7 +235,7 @@ def _last_runner_line(client: Backend, job: JobInfo) -> str:
 
 
 def _ended_error(client: Backend, job: JobInfo) -> PaiError:
-    reason = _last_runner_line(client, job).removeprefix(ERROR_PREFIX)
-    state = f"{job.state}: {reason}" if reason else job.state
-    message = f"job {job.name!r} is {state}; see all output with `{command('job.logs', job.name)}`"
+    reason = _last_runner_line(client, job).removeprefix(ERROR_PREFIX) or job.cause
+    end = f"{lookup.describe_end(job)}: {reason}" if reason else lookup.describe_end(job)
+    message = f"{end}; see all output with `{command('job.logs', job.name)}`"
     return JobFailed(message, job.exit_status) if job.exit_status else ConfigError(message)

@@ -230,7 +230,7 @@ def _assigned_names(source: str) -> list[str]:
     """Return the variables that a cell sets; empty if it is not plain Python."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     return list(dict.fromkeys(node.id for node in names if isinstance(node.ctx, ast.Store)))

@@ -21,6 +21,7 @@ from openpai_tasks.protocol import JobRequest, fields
 from openpai_tasks.protocol.document.scripts import INTERACTIVE
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import amounts
+from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs.submission import Submission, prepare
 from openpai_tasks.sdk.notebooks import origins as notebook_origins
@@ -31,7 +32,7 @@ from openpai_tasks.sdk.payloads import notebook_runner, notebook_server
 from openpai_tasks.sdk.payloads.notebook_server import PORT, SENT, TOKEN
 from openpai_tasks.storage.job_files.sources import SourceFile, collect
 from openpai_tasks.text import durations
-from openpai_tasks.text.hints import command
+from openpai_tasks.text.hints import command, option
 
 MARK = "openpaiNotebookServer"
 """Key in a job's extras that marks a Jupyter server and names its notebook."""
@@ -39,7 +40,6 @@ FOLDER = ".pai-jupyter"
 """Folder of the server's program and settings in the job's working folder."""
 SERVER = Path(notebook_server.__file__)
 SHORTEST_TOKEN = 16  # characters
-IDLE, NEVER = "2h", "never"
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~-]+")
 
@@ -72,18 +72,28 @@ def serve_options(token: str, idle: str, limit: str, direct: bool) -> ServeOptio
     """Build options from flags, with a random token by default."""
     return ServeOptions(
         check_token(token) if token else secrets.token_urlsafe(32),
-        0 if idle == NEVER else amounts.read("idle", durations.seconds, idle),
+        amounts.read("idle", amounts.idle_seconds, idle),
         amounts.read("timeout", durations.seconds, limit) if limit else 0,
         direct,
     )
 
 
 def check_token(token: str) -> str:
-    if len(token) < SHORTEST_TOKEN or not _TOKEN.fullmatch(token):
-        raise ConfigError(
-            f"invalid token: expected at least {SHORTEST_TOKEN} characters out of letters, digits and . _ ~ -"
-        )
+    if not _TOKEN.fullmatch(token):
+        raise ConfigError("invalid token: expected letters, digits and . _ ~ -")
     return token
+
+
+def check_guessable(client: Backend, token: str, direct: bool) -> None:
+    """Refuse a short token, except for a server that only users of this machine can reach."""
+    if len(token) >= SHORTEST_TOKEN:
+        return
+    if direct or not embedded.runs_on_this_machine(client):
+        raise ConfigError(
+            f"invalid token: others could guess one of fewer than {SHORTEST_TOKEN} characters, which is "
+            f"taken only for a server on this machine; leave out {option('token')} for a random one"
+        )
+    client.say(f"warning: other users of this machine could guess a token of {len(token)} characters")
 
 
 # The job
@@ -99,6 +109,7 @@ def plan_server(
     mounts: Mounts = (),
 ) -> Submission:
     """Prepare the server job with its program, the notebook and the sources; send nothing."""
+    check_guessable(client, given.token, given.direct)
     mark: dict[str, Any] = {"file": notebook.name} if notebook else {}
     mark |= {"direct": True} if given.direct else {}
     request = dataclasses.replace(
@@ -118,9 +129,10 @@ def plan_server(
 
 
 def _files(notebook: Notebook | None, sources: tuple[str, ...], here: Path, folder: Path) -> list[SourceFile]:
-    """Return the notebook, the server's program, and the list of sent files."""
-    opened, names = _notebook_source(notebook), {source.name for source in _sent(notebook, sources, here)}
-    (folder / "sent").write_text(json.dumps(sorted(names)))
+    """Return the notebook, the server's program, and the sent files with their dates."""
+    opened = _notebook_source(notebook)
+    dates = {source.name: int(source.path.stat().st_mtime) for source in _sent(notebook, sources, here)}
+    (folder / "sent").write_text(json.dumps(dates, sort_keys=True))
     runner = Path(notebook_runner.__file__)
     ours = {SERVER.name: SERVER, runner.name: runner, SENT: folder / "sent"}
     return opened + [source_file(path, f"{FOLDER}/{name}") for name, path in ours.items()]

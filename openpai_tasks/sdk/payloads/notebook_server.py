@@ -50,11 +50,14 @@ START_SECONDS, STOP_SECONDS = 600.0, 8.0  # that Jupyter may take to start and t
 CHECKPOINTS = ".ipynb_checkpoints"  # Jupyter's own copies
 SKIPPED = ("node_modules", "__pycache__", CHECKPOINTS)
 START_MODULE = (
-    "import sys; sys.path[:] = filter(None, sys.path); del sys.argv[0]; import runpy; "
+    "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv.pop(1)]; del sys.argv[0]; import runpy; "
     "sys.modules.setdefault('rfc3987_syntax', None); "
     "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 )
-"""Like ``python -m``, but without importing from the working folder, and sooner (see ``check_imports``)."""
+"""Like ``python -m``, but without importing from the working folder, and sooner (see ``check_imports``).
+
+The first argument is the folder of this file, which Jupyter loads as an extension (``has_classic_paths``).
+"""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,27 @@ def _has(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # its package is missing
         return False
+
+
+def has_classic_paths(kind: Flavour) -> bool:
+    """Return whether Jupyter serves notebooks at /notebooks/FILE, as the classic interface does."""
+    return kind.module != "jupyterlab" or _has("notebook") or _has("nbclassic")
+
+
+def _load_jupyter_server_extension(app: Any) -> None:
+    """Redirect /notebooks/FILE, which old guides name, to the page of Jupyter Lab."""
+    from urllib.parse import quote
+
+    from tornado.web import RequestHandler
+
+    base = app.base_url
+
+    class ClassicPath(RequestHandler):
+        def get(self, file: str) -> None:
+            query = f"?{self.request.query}" if self.request.query else ""
+            self.redirect(f"{base}lab/tree/{quote(file)}{query}")
+
+    app.web_app.add_handlers(".*$", [(f"{base}notebooks/(.*)", ClassicPath)])
 
 
 def set_jupyter_folders(own: Path) -> None:
@@ -151,7 +175,8 @@ class JupyterServer:
         given = {"ip": ip, "port": port, "port_retries": 0, kind.root: root, "open_browser": False}
         if os.geteuid() == 0:
             given["allow_root"] = True
-        self._words = [sys.executable, "-c", START_MODULE, kind.module]
+        here = Path(__file__).absolute()
+        self._words = [sys.executable, "-c", START_MODULE, str(here.parent), kind.module]
         self._words += [f"--{kind.settings}.{name}={value}" for name, value in given.items()]
         if shows_hidden:
             self._words.append("--ContentsManager.allow_hidden=True")
@@ -161,6 +186,11 @@ class JupyterServer:
     def start(self) -> None:
         runner.say(f"starting {self._kind.module}")
         write_private(self._settings, json.dumps({self._kind.holder: {"token": self._token}}))
+        if not has_classic_paths(self._kind):
+            extensions = {"ServerApp": {"jpserver_extensions": {Path(__file__).stem: True}}}
+            folder = self._settings.with_suffix(".d")
+            folder.mkdir(exist_ok=True)
+            write_private(folder / "classic_paths.json", json.dumps(extensions))
         self._process = subprocess.Popen(
             self._words,
             cwd=self._root,  # default folder of kernels and terminals
@@ -447,7 +477,11 @@ def main(words: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     own.chmod(0o700)
     set_jupyter_folders(own)
-    names = [str(name) for name in json.loads((own / SENT).read_text())]
+    dates: dict[str, int] = json.loads((own / SENT).read_text())
+    names = list(dates)
+    for name, date in dates.items():  # all files of an archive have the same one
+        with contextlib.suppress(OSError):
+            os.utime(root / name, (date, date))
     saver = Saver(root, Path(os.environ.get("PAI_OUTPUT_DIR") or own).absolute(), names)
     try:
         saver.begin()

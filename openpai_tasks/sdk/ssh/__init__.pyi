@@ -5,6 +5,8 @@ from .hosts_file import prune_hosts as prune_hosts
 from .hosts_file import ssh_command as ssh_command
 from .hosts_file import write_hosts as write_hosts
 from .job_files import forget_cluster as forget_cluster
+from .keys import check_new_file as check_new_file
+from .keys import copy_key as copy_key
 from .keys import fetched_key as fetched_key
 from .keys import private_key as private_key
 from .keys import public_key as public_key

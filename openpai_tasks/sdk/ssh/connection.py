@@ -9,10 +9,10 @@ import contextlib
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from openpai_tasks.errors import ConfigError, Lost, Unreachable
+from openpai_tasks.errors import ConfigError, Lost, PaiError, Unreachable
 from openpai_tasks.sdk.ssh.host_keys import check_gateway_key, check_host_key
 from openpai_tasks.sdk.ssh.login_errors import LoginAttempt, NotListening, translate_errors
 from openpai_tasks.sdk.ssh.login_node_gateway import LoginNodeGateway
@@ -26,6 +26,7 @@ KEEPALIVE_SECONDS = 15.0  # between two questions whether the connection is stil
 KEEPALIVE_TIMEOUT = 30.0  # seconds for the answer
 SFTP_SECONDS = 60.0  # for one SFTP answer
 WINDOW = 1 << 24  # bytes in flight
+LOOPBACK = "127.0.0.1"
 
 
 class Remote:
@@ -86,13 +87,41 @@ class Remote:
 
         try:
             with self.losing():
-                place, origin = (host, port), ("127.0.0.1", 0)
+                place, origin = (host, port), (LOOPBACK, 0)
                 return self._transport.open_channel(
                     "direct-tcpip", place, origin, window_size=WINDOW, timeout=self.target.timeout
                 )
         except paramiko.ChannelException as err:
             where = f"{host}:{port}"
             raise NotListening(f"nothing listens at {where} in {self.target.label}", where) from err
+
+    def listen(self, ports: Iterable[int], accept: Callable[[paramiko.Channel, int], object]) -> None:
+        """Listen on ports of the container's loopback; ``accept`` gets each connection, in another thread.
+
+        Raise ConfigError for a port that is in use, or if the container's ssh server does not allow it.
+        """
+        import paramiko
+
+        def on_connection(
+            channel: paramiko.Channel, origin: tuple[str, int], server: tuple[str, int]
+        ) -> None:
+            threading.Thread(target=accept, args=(channel, server[1]), daemon=True).start()
+
+        for port in ports:
+            try:
+                self._transport.request_port_forward(LOOPBACK, port, on_connection)
+            except paramiko.SSHException as err:
+                raise self._refused_port(port) from err
+
+    def _refused_port(self, port: int) -> PaiError:
+        if not self.is_open:
+            return Lost(f"the connection to {self.target.label} is lost")
+        try:
+            self.dial(LOOPBACK, port).close()
+        except NotListening:
+            why = "its ssh server does not allow it (on Kubernetes, the image needs python3)"
+            return ConfigError(f"cannot listen on port {port} in {self.target.label}: {why}")
+        return ConfigError(f"cannot listen on port {port} in {self.target.label}: it is in use there")
 
     def files(self) -> paramiko.SFTPClient:
         """Open a separate SFTP session, to be closed after use; try again if its server ends at once."""
@@ -104,12 +133,14 @@ class Remote:
     def _open_sftp(self) -> paramiko.SFTPClient:
         import paramiko
 
+        from openpai_tasks.storage.sftp.strict_client import StrictClient
+
         channel = self.session()
         channel.settimeout(max(SFTP_SECONDS, self.target.timeout))
         with self.losing():
             try:
                 channel.invoke_subsystem("sftp")
-                return paramiko.SFTPClient(channel)
+                return StrictClient(channel)
             except (EOFError, paramiko.SSHException, paramiko.SFTPError) as err:
                 channel.close()
                 if not self.is_open:

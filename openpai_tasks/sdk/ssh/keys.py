@@ -62,8 +62,8 @@ def check(path: Path, setting: str) -> None:
 def fetched_key(client: Backend, job: JobInfo, target: Path | None = None, refresh: bool = False) -> Path:
     """Return the private key that the cluster made for the job; fetch it if it is missing here."""
     path = target or job_key_path(client.cluster.unique_name, job.key)
-    if target is not None and target.exists():
-        raise PathError(f"{target} exists already; nothing was written")
+    if target is not None:
+        check_new_file(target)
     if refresh or target is not None or not path.exists():
         text = client.job_private_key(job)
         if _MARK not in text or len(text) > LARGEST:
@@ -71,6 +71,19 @@ def fetched_key(client: Backend, job: JobInfo, target: Path | None = None, refre
             raise ApiError(f"{where} returns no valid private key for job {job.name!r}")
         write_private(path, text if text.endswith("\n") else f"{text}\n")
     return path
+
+
+def copy_key(key: Path, target: Path) -> Path:
+    """Copy a private key to a new file, readable only by the user."""
+    check_new_file(target)
+    write_private(target, key.read_text(encoding="utf-8"))
+    return target
+
+
+def check_new_file(target: Path) -> None:
+    """Raise if a key cannot be written there, because something has the name."""
+    if os.path.lexists(target):
+        raise PathError(f"{target} exists already; nothing was written")
 
 
 def _generated() -> Path:

@@ -110,6 +110,8 @@ def _lines() -> Iterator[tuple[str, list[str]]]:
 
 
 def _is_ours(pattern: str) -> bool:
+    if "\0" in pattern:
+        return False
     whole = os.path.join(user_config_path().parent, os.path.expanduser(pattern)).replace("%%", "%")
     ours = str(config_path())
     return wildcards.matches(ours, whole) or os.path.realpath(whole) == os.path.realpath(ours)

@@ -1,7 +1,7 @@
 from .choosing import ChosenJob as ChosenJob
+from .choosing import ahead as ahead
 from .choosing import choose_jobs as choose_jobs
-from .choosing import choose_names as choose_names
-from .choosing import name_some as name_some
+from .choosing import describe_jobs as describe_jobs
 from .comparison import Comparison as Comparison
 from .comparison import compare as compare
 from .comparison import read_values as read_values

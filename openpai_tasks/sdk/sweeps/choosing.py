@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.jobs import lookup, records
 from openpai_tasks.sdk.sweeps import records as sweep_records
 from openpai_tasks.text import wildcards
+from openpai_tasks.text.plurals import name_some
 
 LAST = "@last"
 """The job that was submitted last from this folder."""
 
 MOST = 200  # jobs that a word may stand for
-MOST_NAMED = 5  # jobs that a message names
+MOST_AHEAD = 8  # jobs that are asked for side by side
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,11 @@ class ChosenJob:
     job: JobInfo
     is_whole: bool = False  # described with its tasks, not only listed
     is_guess: bool = False  # the word is only the beginning of its name
+
+    @property
+    def found(self) -> str | JobInfo:
+        """The job, if it was described with its tasks, or else its name."""
+        return self.job if self.is_whole else self.name
 
 
 def choose_jobs(
@@ -49,15 +59,36 @@ def choose_jobs(
     return list(chosen.values())
 
 
-def choose_names(client: Backend, words: str | Sequence[str]) -> list[str]:
-    """Return the names of the jobs that the words stand for, as commands take them."""
-    return [one.name for one in choose_jobs(client, words)]
+def ahead(client: Backend, words: str | Sequence[str], *parts: str) -> AbstractContextManager[None]:
+    """Ask for jobs and parts of them side by side, as far as the words are their names.
+
+    The parts are ``events``, ``list``, ``document`` and ``log``, of which the likely place is asked for.
+    """
+    names = [words] if isinstance(words, str) else words
+    here, calls = Path.cwd(), list[functools.partial[Any]]()
+    for name in names[:MOST_AHEAD]:
+        if not name.strip() or lookup.is_pattern(name) or _recorded(client, name, here):
+            continue
+        key = lookup.key_of(client, _last(client, here) if name == LAST else name)
+        calls.append(functools.partial(client.job, key))
+        if "events" in parts and client.capabilities.events:
+            calls.append(functools.partial(client.job_events, key))
+        if "list" in parts and client.capabilities.events:  # as count_gpus does
+            calls.append(lookup.list_call(client, key))
+        if "document" in parts:
+            calls.append(functools.partial(client.job_document, key))
+        if "log" in parts:
+            calls.append(functools.partial(client.log_locations, key, *known_names.likely_task(client, key)))
+    return client.ahead(*calls)
 
 
-def name_some(names: Sequence[str]) -> str:
-    """Return the names for a message: the first few, and how many more there are."""
-    shown = ", ".join(names[:MOST_NAMED])
-    return f"{shown} and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else shown
+def describe_jobs(client: Backend, words: str | Sequence[str]) -> list[JobInfo]:
+    """Return the jobs that the words stand for, with their events and numbers of GPUs."""
+    with ahead(client, words, "events", "list"):
+        return [
+            lookup.count_gpus(client, lookup.describe(client, one.found))
+            for one in choose_jobs(client, words)
+        ]
 
 
 def _choose(client: Backend, word: str, folder: Path, state: str | None) -> Iterator[ChosenJob]:

@@ -120,7 +120,11 @@ def _csv_rows(text: str, path: Path) -> list[Any]:
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
     import csv
 
-    header, *lines = [line for line in csv.reader(io.StringIO(text), delimiter=separator) if line] or [[]]
+    try:
+        found = [line for line in csv.reader(io.StringIO(text, newline=None), delimiter=separator) if line]
+    except csv.Error as err:
+        raise ConfigError(f"{path}: {err}") from err
+    header, *lines = found or [[]]
     names = [name.strip() for name in header]
     for number, line in enumerate(lines, 1):
         if len(line) != len(names):

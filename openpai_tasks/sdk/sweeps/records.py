@@ -14,6 +14,7 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.files.regular import LARGEST_LIST, read_limited, reason
+from openpai_tasks.protocol.document.shape import Shape, first_mismatch
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.sdk.sweeps.grid import Point
 from openpai_tasks.settings.home import make_private
@@ -21,6 +22,8 @@ from openpai_tasks.text.hints import option
 
 MOST_SWEEPS = 100
 """Sweeps whose jobs are looked up at once."""
+SHAPE: Shape = {"identity": (str,), "job": (str,), "point": ({"*": str},)}
+"""A line of a record."""
 
 
 @dataclass
@@ -79,6 +82,16 @@ def _recorded(folder: Path, cluster: str, name: str, modified: int) -> tuple[str
     return tuple(load(folder, cluster, name).points)
 
 
+def stamp(folder: Path, cluster: str, name: str) -> str:
+    """Return a text that changes with the record of a sweep; empty if there is none."""
+    path = _path(folder, cluster, name)
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return ""
+    return f"{path.absolute()} {found.st_mtime_ns} {found.st_size}"
+
+
 def _path(folder: Path, cluster: str, name: str) -> Path:
     return folder / ".openpai" / "sweeps" / cluster / f"{name}.jsonl"
 
@@ -98,9 +111,9 @@ def load(folder: Path, cluster: str, name: str) -> SweepRecord:
             entry = parse(line)
         except ValueError:
             continue  # the last line of an interrupted run
-        if not isinstance(entry, dict):
+        if first_mismatch(entry, SHAPE):
             raise ConfigError(f"{record.path} is not a valid record of a sweep; remove it")
         record.identity = entry.get("identity", record.identity)
         if "job" in entry:
-            record.points[entry["job"]] = entry["point"]
+            record.points[entry["job"]] = entry.get("point", {})
     return record

@@ -9,7 +9,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,24 +17,29 @@ from typing import Any
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol.json_text import parse_object
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import job_cache, lookup, outputs
 from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader
+from openpai_tasks.sdk.jobs.outputs import OutputPlace
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs import output
-from openpai_tasks.sdk.logs.json_lines import parse_object
 from openpai_tasks.sdk.sweeps import records
+from openpai_tasks.sdk.sweeps.choosing import ahead
 from openpai_tasks.sdk.sweeps.grid import Point
 from openpai_tasks.sdk.sweeps.sweep import read_sweep_mark
 from openpai_tasks.text import wildcards
 from openpai_tasks.text.hints import command
 
-LARGEST = 64 << 20  # bytes of a result
+LARGEST = 4 << 20  # bytes of a result; JSON can take 25 times as much in memory
+LAST_LINES = 1 << 18  # bytes in which the last object is searched for
 FILES = ("result.json", "results.json", "result.jsonl")
 AT_ONCE = 4
+TOGETHER = 250  # printed results in one request
 AT_LEAST = 50  # results that are read whatever the time limit
 LISTED = 8  # jobs of a sweep from which on a list is cheaper than asking for each
+KEPT_FROM = 500  # jobs of a sweep whose results are also kept together
 SETTLED_SECONDS = 600.0
 """Time after a job's end when a result that is still missing will not come any more."""
 
@@ -70,12 +75,56 @@ def gather_results_within(
     seconds: float | None, client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()
 ) -> tuple[list[JobResult], int]:
     """Gather results in a limited time; also return how many are missing, which are empty."""
+    sweep = _KeptSweep(client, names[0], folder) if len(names) == 1 else None
+    if sweep and (kept := sweep.load()):
+        return kept, 0
     members = find_members(client, names, folder)
+    version = sweep.list_version(members) if sweep else ""
     jobs = _find_jobs(client, members)
     points = {jobs[name].key: member.point for name, member in members.items() if name in jobs}
-    results, unread = _read_results(client, list(jobs.values()), mounts, points, seconds)
-    found = dict(zip(jobs, results, strict=True))
-    return [found.get(name) or _missing(name, member.point) for name, member in members.items()], unread
+    read = _read_results(client, list(jobs.values()), mounts, points, seconds)
+    found = dict(zip(jobs, read.results, strict=True))
+    results = [found.get(name) or _missing(name, member.point) for name, member in members.items()]
+    if sweep and version and read.lasts:
+        sweep.save(version, results)
+    return results, read.unread
+
+
+class _KeptSweep:
+    """The results of a large recorded sweep as one row of the cache, once all of its jobs have ended.
+
+    Two small requests then replace the list of all its jobs.
+    """
+
+    def __init__(self, client: Backend, name: str, folder: Path) -> None:
+        self._client = client
+        stamp = records.stamp(folder, client.cluster.alias, name)
+        self._versions = {name: stamp} if stamp else {}
+
+    def load(self) -> list[JobResult]:
+        for kept in job_cache.load(self._client, "results", self._versions).values():
+            with contextlib.suppress(KeyError, TypeError):
+                if kept["list"] == self._ask(kept["prefix"]):
+                    return [JobResult(*row) for row in kept["rows"]]
+        return []
+
+    def list_version(self, names: Iterable[str]) -> str:
+        """Return the version of the list of these jobs; empty if they are few, or may still change."""
+        many = list(names)
+        return self._ask(_common_prefix(many)) if self._versions and len(many) >= KEPT_FROM else ""
+
+    def save(self, version: str, results: Sequence[JobResult]) -> None:
+        prefix = _common_prefix([one.name for one in results])
+        rows = [[one.name, one.state, one.point, one.result] for one in results]
+        values = {name: {"list": version, "prefix": prefix, "rows": rows} for name in self._versions}
+        job_cache.save(self._client, "results", self._versions, values)
+
+    def _ask(self, prefix: str) -> str:
+        return self._client.job_list_version(username=self._client.user, keyword=prefix)
+
+
+def _common_prefix(names: list[str]) -> str:
+    return os.path.commonprefix(names)  # noqa: RUF071  # of names, not paths
 
 
 def read_results(
@@ -88,7 +137,16 @@ def read_results(
 
     The result of a job that has ended is read once and kept on this machine.
     """
-    return _read_results(client, jobs, mounts, points or {}, None)[0]
+    return _read_results(client, jobs, mounts, points or {}, None).results
+
+
+@dataclass(frozen=True)
+class _Readings:
+    """Results, how many are missing, and whether all will be the same from now on."""
+
+    results: list[JobResult]
+    unread: int
+    lasts: bool
 
 
 def _read_results(
@@ -97,9 +155,8 @@ def _read_results(
     mounts: Mounts,
     points: Mapping[str, Point | None],
     seconds: float | None,
-) -> tuple[list[JobResult], int]:
+) -> _Readings:
     limit = math.inf if seconds is None else time.monotonic() + seconds
-    limits = itertools.chain(itertools.repeat(math.inf, AT_LEAST), itertools.repeat(limit))
     marks = _read_marks(client, [job for job in jobs if points.get(job.key) is None])
     known = {**points, **{key: mark.get("point") for key, mark in marks.items()}}
     versions = {job.key: version for job in jobs if (version := job_cache.ended_version(job))}
@@ -107,17 +164,46 @@ def _read_results(
     found = {key: value for key, value in kept.items() if isinstance(value, dict)}
     missing = [job for job in jobs if job.key not in found]
     missing.sort(key=lambda job: not job.final)  # what will be kept comes first
+    printed = _read_printed_results(client, [job for job in missing if job.key in versions], limit)
+    read = {
+        job.key: _Reading(job.key, job.state, printed[job.key], True)
+        for job in missing
+        if printed.get(job.key)
+    }
+    others = [job for job in missing if job.key not in read]
+    at_least = max(0, AT_LEAST - len(read))
+    if time.monotonic() > limit:
+        others = others[:at_least]
+    limits = itertools.chain(itertools.repeat(math.inf, at_least), itertools.repeat(limit))
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        tried = list(pool.map(lambda job, limit: _read_result(client, job, mounts, limit), missing, limits))
-    read = {one.key: one for one in tried if one}
+        tried = pool.map(
+            lambda job, limit: _read_result(client, job, mounts, limit, job.key in printed), others, limits
+        )
+        read |= {one.key: one for one in tried if one}
     lasting = {key: one.result for key, one in read.items() if one.lasts and key in versions}
     job_cache.save(client, "result", versions, lasting)
+    lasts = all(job.key in found or job.key in lasting for job in jobs)
     found |= {key: one.result for key, one in read.items()}
     states = {job.key: job.state for job in jobs} | {key: one.state for key, one in read.items()}
     results = [
         JobResult(job.name, states[job.key], _numbers(known[job.key]), found.get(job.key, {})) for job in jobs
     ]
-    return results, len(missing) - len(read)
+    return _Readings(results, len(missing) - len(read), lasts)
+
+
+def _read_printed_results(
+    client: Backend, jobs: Sequence[JobInfo], limit: float
+) -> dict[str, dict[str, Any]]:
+    """Return the printed results of ended jobs that the cluster can read at once, by key."""
+    found: dict[str, dict[str, Any]] = {}
+    for first in range(0, len(jobs), TOGETHER):
+        if first and time.monotonic() > limit:
+            break
+        some = client.printed_results(jobs[first : first + TOGETHER])
+        if not some:  # it cannot, or these logs are too long
+            break
+        found |= some
+    return found
 
 
 def find_members(client: Backend, names: Sequence[str], folder: Path) -> dict[str, Member]:
@@ -161,10 +247,9 @@ def _find_jobs(client: Backend, members: Mapping[str, Member]) -> dict[str, JobI
     found = {name: member.job for name, member in members.items() if member.job}
     unknown = [name for name in members if name not in found]
     if len(unknown) >= LISTED:
-        prefix = os.path.commonprefix(unknown)  # noqa: RUF071  # of names, not paths
-        listed = {job.name: job for job in client.jobs(username=client.user, keyword=prefix)}
+        listed = {job.name: job for job in client.jobs(username=client.user, keyword=_common_prefix(unknown))}
         found |= {name: listed[name] for name in unknown if name in listed}
-        unknown = [name for name in unknown if name not in listed]
+        unknown = []  # the list has all of them
     with ThreadPoolExecutor(AT_ONCE) as pool:
         asked = zip(unknown, pool.map(lambda name: _find_job(client, name), unknown), strict=True)
         return found | {name: job for name, job in asked if job}
@@ -207,7 +292,9 @@ class _Reading:
     lasts: bool = False
 
 
-def _read_result(client: Backend, job: JobInfo, mounts: Mounts, limit: float) -> _Reading | None:
+def _read_result(
+    client: Backend, job: JobInfo, mounts: Mounts, limit: float, printed_none: bool
+) -> _Reading | None:
     """Read a job's result; None after the time limit."""
     if time.monotonic() > limit:
         return None
@@ -215,20 +302,23 @@ def _read_result(client: Backend, job: JobInfo, mounts: Mounts, limit: float) ->
         whole = job if job.tasks else client.job(job.key)
     except NotFound:
         return _Reading(job.key, "NOT FOUND", {})
-    found, is_complete = _printed_or_written(client, whole, mounts)
+    printed = None if printed_none else _read_printed(client, whole)
+    found, is_complete = (printed, True) if printed else _read_files(client, whole, mounts)
     is_settled = bool(found) or time.time() - (whole.completed or 0) / 1000 > SETTLED_SECONDS
     is_same = job_cache.ended_version(whole) == job_cache.ended_version(job)
     return _Reading(job.key, whole.state, found, is_complete and is_settled and is_same)
 
 
-def _printed_or_written(client: Backend, job: JobInfo, mounts: Mounts) -> tuple[dict[str, Any], bool]:
-    """Return the job's result, and whether everything that may have it could be read."""
-    if printed := _read_printed(client, job):
-        return printed, True
+def _read_files(client: Backend, job: JobInfo, mounts: Mounts) -> tuple[dict[str, Any], bool]:
+    """Return the result in the job's files or metrics, and whether all of them could be read."""
+    try:
+        place = outputs.output_folder(client, job, mounts)
+    except PaiError:
+        return {}, False
     is_complete = True
     for read in (_read_written, _read_metrics):
         try:
-            if found := read(client, job, mounts):
+            if found := read(client, job, place):
                 return found, is_complete
         except PaiError:
             is_complete = False
@@ -249,24 +339,27 @@ def _read_printed(client: Backend, job: JobInfo) -> dict[str, Any] | None:
     return next(iter(found.values()), None)
 
 
-def _read_written(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, Any] | None:
+def _read_written(client: Backend, job: JobInfo, place: OutputPlace) -> dict[str, Any] | None:
     """Return the object in the job's output folder."""
-    _, folder = outputs.output_folder(client, job.key, mounts)
+    _, folder = place
     found = outputs.list_outputs(job.name, folder) if folder else None
     name = next((name for name in FILES if found and name in found.files), None)
     return _last_object(found.read(name, LARGEST)) if found and name else None
 
 
-def _read_metrics(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, Any]:
+def _read_metrics(client: Backend, job: JobInfo, place: OutputPlace) -> dict[str, Any]:
     """Return the last values of the job's metrics; of several tasks, the first one's."""
     values: dict[str, Any] = {}
-    for metric in MetricReader(client, job.key, mounts, is_thinned=True).read(job):
+    for metric in MetricReader(client, job.key, is_thinned=True, place=place).read(job):
         values.setdefault(metric.name, metric.last)
     return values
 
 
 def _last_object(text: bytes) -> dict[str, Any] | None:
-    found = map(parse_object, (text, *reversed(text.splitlines())))
+    """Return the object in a file, or in the last of its lines that has one."""
+    last = text.rstrip().rpartition(b"\n")[2]
+    lines = text[-LAST_LINES:].splitlines()[len(text) > LAST_LINES :]  # not the rest of a line
+    found = map(parse_object, (text, last, *reversed(lines)))
     return next((value for value in found if value is not None), None)
 
 
@@ -328,20 +421,23 @@ def gather_metrics(
 
     With ``is_thinned``, only with the points that a picture needs.
     """
-    return next(follow_metrics(client, names, folder, mounts, is_thinned))
+    with ahead(client, names, "document", "log"):
+        return next(follow_metrics(client, names, folder, mounts, is_thinned))
 
 
 def follow_metrics(
     client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = (), is_thinned: bool = False
 ) -> Iterator[list[Metric]]:
     """Yield the metrics at first and whenever there are more, until all jobs have ended."""
-    jobs = list(find_members(client, names, folder))
+    members = find_members(client, names, folder)
     pauses = Pauses(client)
     shown: int | None = None
     with ThreadPoolExecutor(AT_ONCE) as pool:
         readers = [
             reader
-            for reader in pool.map(lambda name: _open(client, name, mounts, is_thinned), jobs)
+            for reader in pool.map(
+                lambda name: _open(client, name, members[name].job, mounts, is_thinned), members
+            )
             if reader
         ]
         now = [reader.job for reader in readers]
@@ -357,11 +453,13 @@ def follow_metrics(
             now = [pauses.ask(functools.partial(client.job, job.key)) for job in now]
 
 
-def _open(client: Backend, name: str, mounts: Mounts, is_thinned: bool) -> MetricReader | None:
+def _open(
+    client: Backend, name: str, known: JobInfo | None, mounts: Mounts, is_thinned: bool
+) -> MetricReader | None:
     """Return a reader of the job's metrics; None if a job of a sweep was not submitted, or is gone."""
     try:
-        lookup.find(client, name)
+        job = known if known and known.tasks else lookup.find(client, name)
     except NotFound as err:
         client.say(f"left out: {err}")
         return None
-    return MetricReader(client, name, mounts, is_thinned)
+    return MetricReader(client, job, mounts, is_thinned)

@@ -18,8 +18,10 @@ from typing import Any
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import Conflict, InvalidOption, JobFailed, Unreachable
+from openpai_tasks.hooks.hook import JobHooks
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest
+from openpai_tasks.protocol.document.job import SWEEP
 from openpai_tasks.protocol.fields import mapping
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
@@ -34,10 +36,8 @@ from openpai_tasks.sdk.sweeps import grid
 from openpai_tasks.sdk.sweeps import records as sweep_records
 from openpai_tasks.sdk.sweeps.grid import Point
 from openpai_tasks.text.hints import option
-from openpai_tasks.text.plurals import counted
+from openpai_tasks.text.plurals import counted, name_some
 
-MARK = "openpaiSweep"
-"""Key in a job's extras with its sweep and its point."""
 MOST_ASKED = 50  # failed jobs whose own exit code, missing in the list, is requested
 
 Say = Callable[[str], None]
@@ -68,8 +68,16 @@ class Sweep:
     points: dict[str, Point]  # by job name
     identity: str = ""
 
-    def submission(self, name: str) -> Submission:
-        """Build one job, with its values in commands or template parameters, and as variables."""
+    @property
+    def hooks(self) -> JobHooks:
+        """The hooks that are notified once, when all jobs have ended."""
+        return dataclasses.replace(submission.read_hooks(self.request), sweep=self.name)
+
+    def submission(self, name: str, is_last: bool = False) -> Submission:
+        """Build one job, with its values in commands or template parameters, and as variables.
+
+        ``is_last`` means that no more jobs of the sweep are missing, for its hooks.
+        """
         point, request = self.points[name], self.request
         request = dataclasses.replace(
             request,
@@ -80,13 +88,15 @@ class Sweep:
             ),
             command=grid.fill_command(request.command, point),
             environment={**request.environment, **point},
-            extras={**request.extras, MARK: {"name": self.name, "point": point}},
+            extras={**request.extras, SWEEP: {"name": self.name, "point": point}},
             base=grid.fill_parameters(dict(request.base), point) if request.base else None,
         )
         origin = dataclasses.replace(self.files.origin, command=request.command)
         files = dataclasses.replace(self.files, origin=origin)
         text = protocol.dump(submission.build_document(request, files))
-        return Submission(name, text, files.archive, files.home, origin, secrets=tuple(request.secrets))
+        hooks = dataclasses.replace(self.hooks, is_last=is_last)
+        secrets = tuple(request.secrets)
+        return Submission(name, text, files.archive, files.home, origin, secrets=secrets, hooks=hooks)
 
 
 def plan_sweep(
@@ -112,7 +122,8 @@ def plan_sweep(
 
 def _identity(request: JobRequest, files: JobFiles) -> str:
     """Hash all that the jobs share: only points may be added to a sweep later."""
-    shared = dataclasses.replace(request, name="x", archive="", secrets={}, extras={}, is_memory_asked=True)
+    plain: dict[str, Any] = {"archive": "", "secrets": {}, "extras": {}, "priority": ""}
+    shared = dataclasses.replace(request, name="x", is_memory_asked=True, **plain)
     made = submission.build_document(shared, files)
     made.get("extras", {}).pop(STAMP, None)
     known = [made, files.origin.source_hash, sorted(request.secrets)]
@@ -121,7 +132,7 @@ def _identity(request: JobRequest, files: JobFiles) -> str:
 
 def read_sweep_mark(document: Any) -> dict[str, Any]:
     """Read the sweep and point from a job's document; empty if it has none."""
-    return mapping(mapping(mapping(document).get("extras")).get(MARK))
+    return mapping(mapping(mapping(document).get("extras")).get(SWEEP))
 
 
 def describe_progress(name: str, rows: Sequence[SweepJob]) -> str:
@@ -135,7 +146,7 @@ def check_sweep(name: str, rows: Sequence[SweepJob]) -> None:
     """Raise if any ended job has not succeeded."""
     failed = [job.name for job in rows if job.final and job.state != "SUCCEEDED"]
     if failed:
-        names = ", ".join(failed[:3]) + (f" and {len(failed) - 3} more" if len(failed) > 3 else "")
+        names = name_some(failed, 3)
         raise JobFailed(
             f"{len(failed)} of {counted(len(rows), 'job')} of sweep {name!r} did not succeed: {names}", 1
         )
@@ -229,15 +240,15 @@ class SweepRun:
         while missing and room > 0:
             name = missing.popleft()
             with self._explain_outage():
-                self._submit_one(name)
+                self._submit_one(name, not missing)
             room -= 1
             if time.monotonic() - shown > self.refresh_seconds:
                 shown = time.monotonic()
                 yield self.rows
 
-    def _submit_one(self, name: str) -> None:
+    def _submit_one(self, name: str, is_last: bool) -> None:
         """Submit one job; the archive of sources is uploaded once for all jobs."""
-        made = self.sweep.submission(name)
+        made = self.sweep.submission(name, is_last)
         with submission.upload_files(self.client, made, self._has_sent):
             self._sender.submit(made, self._claim)
         self._has_sent = True

@@ -1,3 +1,4 @@
+from .catalog import build_changes as build_changes
 from .catalog import build_request as build_request
 from .catalog import fill as fill
 from .catalog import find_template as find_template

@@ -269,11 +269,20 @@ def build_request(options: JobOptions, settings: Settings, ask: Ask, here: Path)
     """Build the request of ``job.sub``, with its template and the key for ssh logins."""
     request = dataclasses.replace(
         job_options.build_request(options, settings, ask),
-        ssh_key=ssh.public_key(settings) if options.ssh else "",
+        ssh_key=ssh.public_key(settings) if options.needs_ssh else "",
         base=fill_template(options, here),
     )
     job_options.check_commands(request)
     return request
+
+
+def build_changes(options: JobOptions, settings: Settings, ask: Ask) -> JobRequest:
+    """Build the request of ``job.resubmit``, with the hooks of every job and the key for ssh logins."""
+    return dataclasses.replace(
+        job_options.build_changes(options, ask),
+        hooks=job_options.request_hooks(options, settings),
+        ssh_key=ssh.public_key(settings) if options.needs_ssh else "",
+    )
 
 
 def fill_template(options: JobOptions, here: Path) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from openpai_tasks.hooks import hook
 from openpai_tasks.protocol.document.json_schema import DRAFT, Schema, job_schema
 from openpai_tasks.settings import config, engines, value_types
 from openpai_tasks.settings.config import Variable
@@ -88,12 +89,24 @@ def _number(variable: Variable) -> Schema:
     return {"type": [kind, "string", "null"], "pattern": pattern, **least}
 
 
+def _texts(variable: Variable) -> Schema:
+    if variable.form != config.HOOKS:
+        return {"type": ["array", "string", "null"], "items": {"type": "string"}}
+    address = {"type": "string", "pattern": f"^(({'|'.join(hook.SERVICES)}):)?(https?://|env:)"}
+    text = {"type": "string"}
+    keys = {"post": address, "command": text, "desktop": {"enum": [True]}, "secret": text}
+    keys |= {"as": {"enum": list(hook.SERVICES)}, "when": {"type": ["array", "string"], "items": text}}
+    ways = [{"required": [name]} for name in ("post", "command", "desktop")]
+    mapping = {"type": "object", "properties": keys, "additionalProperties": False, "oneOf": ways}
+    return {"anyOf": [address, {"type": "array", "items": {"anyOf": [address, mapping]}}, {"type": "null"}]}
+
+
 _RULES: dict[type, Callable[[Variable], Schema]] = {
     str: _text,
     bool: _boolean,
     int: _number,
     float: _number,
-    tuple: lambda _: {"type": ["array", "string", "null"], "items": {"type": "string"}},
+    tuple: _texts,
 }
 
 

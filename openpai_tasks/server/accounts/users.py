@@ -210,4 +210,9 @@ def generate_password() -> str:
 
 def _derive(password: str, salt: bytes, cost: int) -> bytes:
     secret = password.encode("utf-8", "surrogatepass")
-    return hashlib.scrypt(secret, salt=salt, n=cost, r=8, p=1, maxmem=64 * 1024 * 1024)
+    try:
+        return hashlib.scrypt(secret, salt=salt, n=cost, r=8, p=1, maxmem=64 * 1024 * 1024)
+    except ValueError as err:
+        if "malloc failure" in str(err):  # how OpenSSL reports it
+            raise MemoryError from err
+        raise

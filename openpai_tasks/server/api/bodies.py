@@ -13,6 +13,7 @@ from openpai_tasks.errors import ApiError
 LIMIT = 100 * 1024  # bytes, as on the real server
 FIELDS_LIMIT = 2000
 DEPTH_LIMIT = 8
+MOST_DIGITS = 9  # of the number of an item in a list
 DEEPEST = 200  # levels; a stored value must also be readable inside larger answers
 
 
@@ -83,7 +84,7 @@ def _lists(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     items = {key: _lists(below) for key, below in value.items()}
-    if items and all(key.isdecimal() for key in items):
+    if items and all(key.isdecimal() and len(key) <= MOST_DIGITS for key in items):
         return [items[key] for key in sorted(items, key=int)]
     return items
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from openpai_tasks.errors import ApiError, Conflict, ProtocolError
+from openpai_tasks.hooks import hook
+from openpai_tasks.hooks.hook import JobHooks
 from openpai_tasks.protocol import JobDocument, dump, fit_names, to_v2, validate, validate_v1
 from openpai_tasks.protocol.document import references
 from openpai_tasks.protocol.document.job import check
@@ -17,6 +18,7 @@ from openpai_tasks.protocol.document.rules import Report
 from openpai_tasks.protocol.document.schema import JOB
 from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.protocol.environment import HEADER, decode, encode
+from openpai_tasks.protocol.legacy.conversion import CODE_LINK
 from openpai_tasks.protocol.problems import Problem
 from openpai_tasks.protocol.routes import OWN_FIELD, job_key
 from openpai_tasks.protocol.yaml.reader import Source, read
@@ -24,15 +26,20 @@ from openpai_tasks.server import api_errors
 from openpai_tasks.server.accounts.users import User
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Request
-from openpai_tasks.server.engines.base import image_not_used
+from openpai_tasks.server.engines.base import LinksAtRoot, SchedulingEngine, image_not_used
 from openpai_tasks.server.resources import NOTHING, Shortfall, shortfalls, start_demand
 from openpai_tasks.server.state.records import Job, NewEvent
+from openpai_tasks.server.storages import code_link, is_named
 from openpai_tasks.settings.engines import DEFAULT_IMAGES, REFUSE_GPUS, REFUSE_LARGER
 
 Body = dict[str, Any]
 
-ROOT = r"""PAI_MOUNT_ROOT["')\]}\-, +]*"""
-"""The variable as a shell or Python puts it before a path."""
+NO_HOOKS = JobHooks()
+NOT_OWNER = "only hooks with the addresses of Slack, Teams and ntfy.sh are allowed to others than its owner"
+IN_NAMESPACE = (
+    f"the job runs in a user namespace, so that its codeDir is at {CODE_LINK}: files of other users are "
+    "shown as nobody's, and programs such as sudo do not work"
+)
 
 
 def read_document(text: object) -> JobDocument:
@@ -73,8 +80,28 @@ def read_environment(context: Context, request: Request) -> str:
         raise api_errors.invalid(str(err)) from err
 
 
+def read_hooks(context: Context, request: Request) -> JobHooks:
+    """Return the hooks of a job; raise if they are invalid, or may be used only by the server's owner."""
+    given, user = request.headers.get(hook.HEADER, ""), request.caller.account
+    if not given:
+        return JobHooks()
+    try:
+        found = JobHooks.decode(given)
+    except ValueError as err:
+        raise api_errors.invalid(f"{hook.HEADER} {err}") from err
+    for one in found.hooks if user.name != context.owner.name else ():
+        if one.needs_owner:
+            raise api_errors.forbidden(f"User {user.name} may not use a hook with {one.label}: {NOT_OWNER}.")
+    return found
+
+
 def accept(
-    context: Context, user: User, document: JobDocument, text: str, environment: str = ""
+    context: Context,
+    user: User,
+    document: JobDocument,
+    text: str,
+    environment: str = "",
+    hooks: JobHooks = NO_HOOKS,
 ) -> tuple[Job, Body]:
     """Store a job that may run, with an event for each difference from what it asks for.
 
@@ -84,12 +111,15 @@ def accept(
     found = list(notices(context, document))
     with context.state.database.transaction():
         job = context.state.submit(user.name, document, text, environment)
+        context.state.hooks.add(job, hooks)
         # A job has one event for each reason.
         for kind, reason in dict.fromkeys((notice.type, notice.reason) for notice in found):
             same = [notice.message for notice in found if notice.reason == reason]
             context.state.add_event(job.key, kind, reason, "; ".join(same))
     lines = [notice.message for notice in found]
-    return job, {OWN_FIELD: {"notices": lines}} if lines else {}
+    own: Body = {"notices": lines} if lines else {}
+    own |= {"hooks": len(hooks.hooks)} if hooks.hooks else {}
+    return job, {OWN_FIELD: own} if own else {}
 
 
 def _check_permissions(context: Context, user: User, document: JobDocument) -> None:
@@ -159,8 +189,10 @@ def notices(context: Context, document: JobDocument) -> Iterator[NewEvent]:
     chosen = [role.image for role in document.roles if role.image not in DEFAULT_IMAGES]
     if chosen and not engine.uses_images:  # nobody has chosen the default ones
         yield NewEvent("Warning", "ImageNotUsed", image_not_used(engine, chosen))
-    if lines := _unmounted(context, document):
-        yield NewEvent("Warning", "StorageNotMounted", "; ".join(lines))
+    if document.priority and isinstance(engine, SchedulingEngine) and (why := engine.priority_note(document)):
+        yield NewEvent("Warning", "PriorityNotUsed", why)
+    if not engine.mounts_at_root:
+        yield from _mount_notices(context, document)
 
 
 def missing_resources(context: Context, document: JobDocument) -> tuple[Shortfall, ...]:
@@ -172,24 +204,25 @@ def missing_resources(context: Context, document: JobDocument) -> tuple[Shortfal
     return shortfalls(start_demand(document), context.engine.capacity().total, cluster, share)
 
 
-def _unmounted(context: Context, document: JobDocument) -> list[str]:
-    """Name the storages that the commands look for where they are not mounted."""
-    if context.engine.mounts_at_root or document.storages is None:
-        return []
-    mounts = [(one.name, one.path) for one in document.storages]
-    mounts = mounts or [(name, MOUNTS + name) for name in context.storages]
+def _mount_notices(context: Context, document: JobDocument) -> Iterator[NewEvent]:
+    """Name the storages, and the codeDir, that the commands look for where they are not mounted."""
+    mounts = [(one.name, one.path) for one in document.storages or ()]
+    if document.storages == ():
+        mounts = [(name, MOUNTS + name) for name in context.storages]
     text = "\n".join(document.entrypoints().values())
-    return [
-        f"the storage {name} is not at {path} here: write ${{PAI_MOUNT_ROOT-}}{path}, which works everywhere"
+    missing = [
+        (f"storage {name}", path)
         for name, path in mounts
         if is_named(path, text)
         and not (os.path.exists(path) and os.path.samefile(path, context.storages[name].path))
     ]
-
-
-def is_named(path: str, text: str) -> bool:
-    """Whether the text has the path without the root of the mounts, and not as a part of another path."""
-    if re.search(rf"{ROOT}\$", text):  # the commands add the root to a path in a variable
-        return False
-    found = re.finditer(rf"(?<![\w.~}}-]){re.escape(path)}(?![\w.-])", text)
-    return any(not re.search(f"{ROOT}$", text[max(0, one.start() - 40) : one.start()]) for one in found)
+    if any(code_link(document, role.name) for role in document.roles):
+        if not (isinstance(context.engine, LinksAtRoot) and context.engine.can_link(CODE_LINK)):
+            missing.append(("codeDir", CODE_LINK))
+        elif os.geteuid():
+            yield NewEvent("Warning", "UserNamespace", IN_NAMESPACE)
+    for what, path in missing:
+        message = (
+            f"the {what} is not at {path} here: write ${{PAI_MOUNT_ROOT-}}{path}, which works everywhere"
+        )
+        yield NewEvent("Warning", "StorageNotMounted", message)

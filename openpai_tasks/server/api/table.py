@@ -128,6 +128,7 @@ CLUSTER = [
     Route("POST", routes.CLEAN_JOBS, ADMIN, cluster.clean_jobs, EVERY),
     Route("POST", routes.CLEAN_ORPHANS, ADMIN, cluster.clean_orphans, EVERY),
     Route("GET", routes.CLUSTER_USAGE, TOKEN, usage.get_cluster_usage, EVERY),
+    Route("GET", routes.USAGE_REPORT, TOKEN, usage.get_report, EVERY, rates.LIST),
     Route("GET", routes.SKU_TYPES, TOKEN, cluster.list_sku_types, SINCE_18),
     Route("GET", routes.STORAGES, TOKEN, cluster.list_storages, SINCE_18),
     Route("GET", routes.STORAGE, TOKEN, cluster.get_storage, SINCE_18),
@@ -157,7 +158,9 @@ JOBS = [
     Route("GET", routes.JOB_EVENTS, TOKEN, jobs.list_events, SINCE_1_8),
     Route("GET", routes.TASK, TOKEN, jobs.get_task, SINCE_1_8),
     Route("GET", routes.TASK_LOGS, TOKEN, logs.list_logs, SINCE_1_8),
+    Route("PUT", routes.JOB_PLACE, TOKEN, jobs.move, ONLY_UNION),
     Route("GET", routes.TASK_USAGE, TOKEN, usage.get_task_usage, ONLY_UNION),
+    Route("POST", routes.PRINTED_RESULTS, TOKEN, logs.read_printed_results, ONLY_UNION),
 ]
 JOBS_V1 = [
     Route("GET", routes.JOBS_V1, OPEN, jobs.list_jobs, V14, rates.LIST),

@@ -116,6 +116,7 @@ class Launch:
     index: int = 0
     seconds: int = 0  # its time limit, for engines that have one themselves
     extras: Mapping[str, Any] = field(default_factory=dict)  # of the document
+    link: str = ""  # a path at which the task also looks for what is below PAI_MOUNT_ROOT
 
     def __repr__(self) -> str:
         return f"Launch({self.uid})"  # the scripts may contain secrets
@@ -155,7 +156,9 @@ class TaskExit:
     ended: int | None = None
     peak_memory_mb: int | None = None  # None if it is not known
     cpu_seconds: float | None = None
+    gpu_percent: float | None = None  # the scheduler reads it from the log ``usage``
     place: TaskPlace | None = field(default=None, compare=False)
+    timed_out: bool = False  # the engine's own time limit ended it
 
 
 TaskStatus = TaskQueued | TaskRunning | TaskExit
@@ -202,7 +205,7 @@ class Engine(Protocol):
     separates_streams: bool
     """Whether a task's output and errors are separate logs, besides the log with both."""
     records_usage: bool
-    """Whether runners record what tasks use over time, in a log with the name ``usage``."""
+    """Whether what tasks use over time is recorded, in a log with the name ``usage``; see runner/usage.py."""
     has_task_folders: bool
     """Whether the folder of a task on this machine is the one in which it runs."""
     where: str
@@ -269,6 +272,7 @@ class Engine(Protocol):
 class SchedulingEngine:
     """Base of engines that schedule by themselves: a task gets its machine, ports and GPUs when it starts."""
 
+    name: str
     schedules = places_late = True
 
     def hold(self, tasks: Iterable[Task]) -> None:
@@ -286,6 +290,10 @@ class SchedulingEngine:
     def address(self, task: Task) -> str:
         return task.ip
 
+    def priority_note(self, document: JobDocument) -> str:
+        """Return in one line why the engine does not act on a job's priority; empty if it does."""
+        return f"the priority has no effect: {self.name} orders its jobs by itself"
+
 
 @dataclass(frozen=True)
 class Orphan:
@@ -302,6 +310,14 @@ class RemovesOrphans(Protocol):
 
     def remove_orphans(self, preview: bool) -> Sequence[Orphan]:
         """Remove what embedded clusters of this machine whose folder is gone have left, or only list it."""
+
+
+@runtime_checkable
+class LinksAtRoot(Protocol):
+    """An engine whose tasks are processes that can have a root folder of their own."""
+
+    def can_link(self, path: str) -> bool:
+        """Return whether a task finds what is at ``path`` below PAI_MOUNT_ROOT at ``path``, too."""
 
 
 def image_not_used(engine: Engine, images: Iterable[str]) -> str:

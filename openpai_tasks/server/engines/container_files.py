@@ -101,11 +101,16 @@ def prepare(launch: Launch, settings: ContainerSettings) -> Launch:
         write_file(folder / "config.json", registry_config(launch.container.login))
     plan = _plan(launch, settings, mounts)
     write_file(launch.folder / "container.json", json.dumps(plan._asdict()))
+    devices = ",".join(map(str, launch.container.gpus))  # for the runner, which records their use
     argv = [sys.executable, "-I", "-S", container_supervisor.__file__, str(launch.folder.absolute())]
     return replace(
         launch,
         scripts={"command": f"exec {shlex.join(argv)}"},
-        environment={**settings.program.environment, MARK: launch.uid},
+        environment={
+            **settings.program.environment,
+            MARK: launch.uid,
+            "CUDA_VISIBLE_DEVICES": devices,
+        },
         shared={},
         mounts=(),
         ssh=None,
@@ -158,7 +163,7 @@ def _plan(
         image=check_image(launch.image),
         wanted=full_image_name(launch.image) if dialect.full_names else launch.image,
         options=container_program.create_options(dialect, launch, settings.cpus, mounts, labels),
-        command=container_program.COMMAND,
+        command=container_program.first_command(launch.uid)[1:],
         removal=list(dialect.removal),
         memory_mb=launch.container.memory_mb,
         grace=settings.grace,

@@ -18,7 +18,9 @@ from pathlib import Path
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server import variables
+from openpai_tasks.server.engines import leftovers
 from openpai_tasks.server.engines.base import Launch, MemoryLimits
+from openpai_tasks.server.engines.runner.usage import CONTAINER_COMMAND
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +30,6 @@ CALL_LIMIT = 20.0  # seconds; a busy daemon needs a few
 HOME, TASK, FOLDER = "openpai-tasks.home", "openpai-tasks.task", "openpai-tasks.folder"
 DEFAULT_SHM_MB = 512  # as in OpenPAI
 LEAST_MEMORY_MB = 6  # docker's minimum
-COMMAND = [f"{RUNTIME}/entry"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,9 @@ class ContainerProgram:
         errors = done.stderr.strip()
         if done.returncode and "no such container" not in errors.lower():
             log.warning("%s did not remove %s: %s", self.dialect.name, ", ".join(names), errors)
+        if self.dialect.name == "podman":
+            for name in names:
+                leftovers.kill_monitor(name)
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         argv = [self.path, *arguments]
@@ -141,6 +145,11 @@ class BindMount:
 
 def container_name(uid: str) -> str:
     return f"pai-{uid}"
+
+
+def first_command(uid: str) -> list[str]:
+    """Return the command of a container; runners find its first process by it."""
+    return [*CONTAINER_COMMAND, uid]
 
 
 def create_options(

@@ -11,25 +11,39 @@ It does not poll: it sleeps until the container ends.
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import json
+import math
 import os
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 
 FAILED = 125  # exit code if the task has none
 KILLED, TERMINATED = 137, 143
+BY_DAEMON = (KILLED, TERMINATED, 255)  # exit codes of containers that ended with their daemon or machine
+SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # of a disk that is full or broken
 NOTES_READ = 1 << 16  # bytes
 PAUSE = 0.5  # seconds between retries
+LONGEST_PAUSE = 8.0  # seconds between attempts to attach, each of which may write a line to the log
+ATTACHED = 30.0  # seconds after which an attempt to attach has succeeded
 ASK_LIMIT = 10.0  # seconds to send TERM to a container
 LAST_LIMIT = 10.0  # seconds for the program to kill its container, and again to notice its end
 
 NODE_LOST, REMOVED_OUTSIDE, OUT_OF_MEMORY = -1001, -101, -1200
 NOT_CREATED, NOT_PERMITTED, NO_SHELL, NOT_STARTED, NO_GPU = -1201, -1202, -1203, -1204, -1205
 NO_IMAGE = 254
+DAEMON_LOST = "its daemon was down; output from that time may be missing"
 START_FAILURES = (
     (NO_GPU, ("nvidia", "could not select device driver", "unresolvable cdi devices")),
     (NOT_PERMITTED, ("permission denied",)),
@@ -60,6 +74,28 @@ class ContainerPlan(NamedTuple):
     call_limit: float
     pull_limit: float
     patience: float  # seconds to wait for a daemon that is down
+
+
+class ContainerState(NamedTuple):
+    """What the program tells about a container."""
+
+    is_running: bool
+    code: int
+    has_started: bool
+    is_out_of_memory: bool
+    error: str
+
+    @classmethod
+    def read(cls, answer: str) -> ContainerState:
+        """Read the last line of an answer; raise ValueError if it is something else."""
+        lines = answer.strip().splitlines()
+        found = json.loads(lines[-1] if lines else "")
+        if not isinstance(found, dict) or not isinstance(found.get("ExitCode"), int):
+            raise ValueError("not the state of a container")
+        is_new = found.get("Status") in ("created", "configured", "initialized")
+        has_started = not is_new and not str(found.get("StartedAt")).startswith("0001-")
+        flags = bool(found.get("Running")), found["ExitCode"], has_started, bool(found.get("OOMKilled"))
+        return cls(*flags, str(found.get("Error") or ""))
 
 
 class ContainerFailed(Exception):
@@ -99,9 +135,8 @@ class SignalWaiter:
 class Supervisor:
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        with open(os.path.join(folder, "container.json"), encoding="utf-8") as file:
-            self.plan = ContainerPlan(**json.load(file))
         self.signals = SignalWaiter()
+        self.plan = self.when_possible(self.read_plan)
         self.kill_at: float | None = None  # when to kill the container
         self.is_asked = False  # TERM was sent
         self.is_killed = False
@@ -121,7 +156,7 @@ class Supervisor:
         outcome |= self.usage()
         self.remove()
         self.remove_secrets("runtime", "registry")
-        self.write("outcome", json.dumps(outcome))
+        self.when_possible(lambda: self.write("outcome", json.dumps(outcome)))
         code = outcome["code"]
         return code if code is not None else TERMINATED if self.signals.term else FAILED
 
@@ -129,16 +164,24 @@ class Supervisor:
 
     def create(self) -> None:
         plan = self.plan
-        code, output = self.call(*self.create_options(plan.image), limit=plan.call_limit)
+        code, output = self.create_from(plan.image)
         if code and is_missing(output):
             self.pull()
-            code, output = self.call(*self.create_options(plan.wanted), limit=plan.call_limit)
+            code, output = self.create_from(plan.wanted)
         self.remove_secrets("registry")
         if code:
             raise ContainerFailed(NOT_CREATED, f"its container could not be created: {error_line(output)}")
 
-    def create_options(self, image: str) -> list[str]:
-        return ["create", *self.plan.options, image, *self.plan.command]
+    def create_from(self, image: str) -> tuple[int, str]:
+        """Create the container once."""
+        words = ("create", *self.plan.options, image, *self.plan.command)
+        code, output = self.call_daemon(*words, limit=self.plan.call_limit)
+        if code < 0 and not output:  # it was killed, and its daemon may go on
+            self.signals.sleep(PAUSE)
+            code, output = self.call_daemon(*words, limit=self.plan.call_limit)
+        if code and "name" in output and "already in use" in output:
+            code = 0  # by a request whose answer was lost: no other container has this name
+        return code, output
 
     def pull(self) -> None:
         """Pull the image, with the job's credentials if it has any."""
@@ -149,7 +192,7 @@ class Supervisor:
         began = time.monotonic()
         if not os.path.isdir(login):
             own = {}
-        code, output = self.call("pull", plan.wanted, limit=plan.pull_limit, environment=own)
+        code, output = self.call_daemon("pull", plan.wanted, limit=plan.pull_limit, environment=own)
         if code:
             raise ContainerFailed(
                 NO_IMAGE, f"its image {plan.wanted} could not be pulled: {error_line(output)}"
@@ -161,31 +204,40 @@ class Supervisor:
     def run_container(self) -> dict[str, Any]:
         """Start the container and wait for its end, also across a restart of its daemon."""
         code = self.watch("start", "--attach", self.plan.name)
-        is_back = False  # it was running after its daemon was down
-        while code and not self.is_removed:
+        is_back = False  # it was running after its daemon was down; podman's `attach` returns another code
+        give_up, pause = math.inf, PAUSE
+        while (code or is_back) and not self.is_removed:
             state = self.inspect()
-            if not state["Running"]:
-                return self.outcome_of(state, was_lost=state["ExitCode"] != code and not is_back)
+            if not state.is_running:
+                return self.outcome_of(state, was_lost=state.code != code and not is_back)
             is_back = True
-            self.note("Warning", "DaemonLost", "its daemon was down; output from that time may be missing")
+            if give_up == math.inf:
+                give_up, pause = time.monotonic() + self.plan.patience, PAUSE
+                self.note("Warning", "DaemonLost", DAEMON_LOST)
+            elif time.monotonic() > give_up:
+                raise ContainerFailed(NODE_LOST, "lost its container's monitor (conmon or containerd-shim)")
+            else:
+                self.signals.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            began = time.monotonic()
             code = self.watch("attach", "--no-stdin", "--sig-proxy=false", self.plan.name)
+            if time.monotonic() - began > ATTACHED:
+                give_up = math.inf
         return {"code": KILLED if self.is_removed else 0}
 
-    def outcome_of(self, state: dict[str, Any], was_lost: bool) -> dict[str, Any]:
+    def outcome_of(self, state: ContainerState, was_lost: bool) -> dict[str, Any]:
         """Return the outcome of a container that did not succeed."""
-        code, error = state["ExitCode"], str(state.get("Error") or "")
-        if state["Status"] in ("created", "configured", "initialized") or state["StartedAt"].startswith(
-            "0001-"
-        ):
-            output = error or self.stderr()
+        code = state.code
+        if not state.has_started:
+            output = state.error or self.when_possible(self.stderr)
             raise ContainerFailed(start_failure(output), f"its container did not start: {error_line(output)}")
-        if code and (state["OOMKilled"] or self.is_noted("OutOfMemory")):
+        if code and (state.is_out_of_memory or self.is_noted("OutOfMemory")):
             amount = f"the {self.plan.memory_mb} MB of memory" if self.plan.memory_mb else "the memory"
             reached = self.usage().get("peak", 0) >> 20
             reason = f"it used more than {amount} that it asked for"
             reason += f" (it reached {reached} MB)" if reached else ""
             return {"code": code, "platform": OUT_OF_MEMORY, "reason": reason}
-        if was_lost and code and not self.signals.term:
+        if was_lost and code in BY_DAEMON and not self.signals.term:
             raise ContainerFailed(NODE_LOST, f"ended with its daemon, which was restarted (exit code {code})")
         return {"code": code}
 
@@ -233,7 +285,7 @@ class Supervisor:
         )
         return code == 0
 
-    def inspect(self) -> dict[str, Any]:
+    def inspect(self) -> ContainerState:
         """Return the container's state; wait for a daemon that is being restarted."""
         give_up = time.monotonic() + self.plan.patience
         while True:
@@ -242,8 +294,11 @@ class Supervisor:
                 limit=self.plan.call_limit, stoppable=False,
             )  # fmt: skip
             if code == 0:
-                state: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
-                return state
+                try:
+                    return ContainerState.read(output)
+                except (ValueError, RecursionError) as err:
+                    text = error_line(output)
+                    raise ContainerFailed(NODE_LOST, f"its state could not be read: {text}") from err
             if "no such" in output.lower():
                 raise ContainerFailed(REMOVED_OUTSIDE, "its container was removed from outside")
             if time.monotonic() > give_up or self.signals.term:
@@ -255,6 +310,20 @@ class Supervisor:
         self.call(*self.plan.removal, self.plan.name, limit=self.plan.call_limit, stoppable=False)
 
     # The program
+
+    def call_daemon(
+        self, *arguments: str, limit: float, environment: dict[str, str] | None = None
+    ) -> tuple[int, str]:
+        """Run the program; repeat it if its daemon is down, or restarted meanwhile."""
+        give_up = math.inf
+        while True:
+            code, output = self.call(*arguments, limit=limit, environment=environment)
+            now = time.monotonic()
+            if not code or not is_unreachable(output) or now > give_up:
+                return code, output
+            give_up = min(give_up, now + self.plan.patience)
+            self.signals.sleep(PAUSE)
+            self.check_stop()
 
     def check_stop(self) -> None:
         if self.signals.term:
@@ -268,9 +337,7 @@ class Supervisor:
         environment: dict[str, str] | None = None,
     ) -> tuple[int, str]:
         """Run the program until it ends or the limit is reached; return its exit code and output."""
-        path = os.path.join(self.folder, "output")
-        with open(path, "w+b") as file:
-            os.unlink(path)
+        with scratch_file() as file:
             process = self.spawn(arguments, file, environment)
             end = time.monotonic() + limit
             while process.poll() is None and time.monotonic() < end and not (stoppable and self.signals.term):
@@ -300,18 +367,34 @@ class Supervisor:
 
     # The task's folder
 
+    def when_possible(self, action: Callable[[], T]) -> T:
+        """Do something with files; while the disk is full or broken, try again every second."""
+        while True:
+            try:
+                return action()
+            except OSError as err:
+                if err.errno not in SHORTAGES:
+                    raise
+                self.signals.sleep(1)
+
+    def read_plan(self) -> ContainerPlan:
+        with open(os.path.join(self.folder, "container.json"), encoding="utf-8") as file:
+            return ContainerPlan(**json.load(file))
+
     def note(self, type: str, reason: str, message: str) -> None:
-        with open(os.path.join(self.folder, "notes"), "a", encoding="utf-8") as file:
+        """Write a note; it is lost if the disk is full or broken."""
+        path = os.path.join(self.folder, "notes")
+        with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as file:
             file.write(f"{type} {reason} {message}\n")
 
     def is_noted(self, reason: str) -> bool:
         """Whether the container wrote this note; not every podman reports running out of memory."""
-        return any(words[1:2] == [reason] for words in self.read_notes())
+        return any(words[1:2] == [reason] for words in self.when_possible(self.read_notes))
 
     def usage(self) -> dict[str, int]:
         """Return the memory in bytes and the CPU time in milliseconds that the container has noted."""
         found: dict[str, int] = {}
-        for words in self.read_notes():
+        for words in self.when_possible(self.read_notes):
             name, unit = USAGE.get(" ".join(words[1:-1]), ("", 1))
             if words[:1] == ["Usage"] and name and words[-1].isdecimal() and len(words[-1]) < 19:
                 found[name] = int(words[-1]) // unit
@@ -332,10 +415,7 @@ class Supervisor:
         """Remove folders that may contain secrets."""
         for name in names:
             path = os.path.join(self.folder, name)
-            with contextlib.suppress(FileNotFoundError):
-                for file in os.listdir(path):
-                    os.unlink(os.path.join(path, file))
-                os.rmdir(path)
+            self.when_possible(functools.partial(remove_folder, path))
 
     def write(self, name: str, text: str) -> None:
         path = os.path.join(self.folder, name)
@@ -344,10 +424,30 @@ class Supervisor:
         os.rename(f"{path}.new", path)
 
 
+def scratch_file() -> IO[bytes]:
+    """Open a file without a name: in memory, as the disk may be full, or where the system cannot, on disk."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("output"), "w+b")
+    return tempfile.TemporaryFile()
+
+
+def remove_folder(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        for file in os.listdir(path):
+            os.unlink(os.path.join(path, file))
+        os.rmdir(path)
+
+
 def is_missing(output: str) -> bool:
     """Whether the output means that the image is missing."""
     words = output.lower()
     return "no such image" in words or "image not known" in words or "unable to find image" in words
+
+
+def is_unreachable(output: str) -> bool:
+    """Whether the output means that the daemon is down, or the connection to it was lost."""
+    words = output.lower()
+    return any(mark in words for mark in ("cannot connect", "error during connect", "unexpected eof"))
 
 
 def start_failure(output: str) -> int:

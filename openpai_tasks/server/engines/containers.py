@@ -8,7 +8,6 @@ without a runner is abandoned, and removed.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openpai_tasks.files.regular import open_regular
+from openpai_tasks.protocol import fields
+from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.server import ssh
 from openpai_tasks.server.engines import container_program, leftovers, task_state
 from openpai_tasks.server.engines.base import Engine, Launch, TaskExit
@@ -44,7 +45,6 @@ class ContainerEngine(ProcessEngine):
     uses_images = True
     mounts_at_root = True
     serves_ssh_in_image = True
-    records_usage = False
     dialect: ProgramDialect
 
     def __init__(
@@ -121,25 +121,28 @@ class ContainerNotes:
     def read_new(self, task: Task) -> tuple[NewEvent, ...]:
         """Return the new ones of a task."""
         found = tuple(_read_notes(task.folder / "notes"))
-        fresh = found[self._reported.pop(task.uid, 0) :]
-        if found and not (task.folder / "exit").exists():
+        fresh = found[self._reported.get(task.uid, 0) :]
+        if (task.folder / "exit").exists():
+            self._reported.pop(task.uid, None)
+        elif found:  # otherwise there are none, or they cannot be read now
             self._reported[task.uid] = len(found)
         return fresh
 
 
 def read_outcome(folder: Path, found: TaskExit) -> TaskExit | None:
-    """Return the exit that the supervisor wrote, or None."""
+    """Return the exit that the supervisor wrote, or None; a job may have changed it."""
     try:
-        outcome = json.loads((folder / "outcome").read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        outcome = fields.mapping(parse(task_state.read_text(folder / "outcome")))
+    except ValueError:
         return None
-    reason = "; ".join(words for words in (outcome.get("reason", ""), found.reason) if words)
+    if "code" not in outcome:
+        return None
+    reason = "; ".join(words for words in (fields.text(outcome.get("reason")), found.reason) if words)
+    code, platform, peak, cpu = (
+        fields.whole(outcome.get(name)) for name in ("code", "platform", "peak", "cpu")
+    )
     return replace(
-        found,
-        user_code=outcome["code"],
-        platform_code=outcome.get("platform"),
-        reason=reason,
-        **task_state.usage(outcome.get("peak"), outcome.get("cpu")),
+        found, user_code=code, platform_code=platform, reason=reason, **task_state.usage(peak, cpu)
     )
 
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol import fields
 from openpai_tasks.server.engines.base import GpuShortage
 from openpai_tasks.server.engines.runner import gpu_locks
-from openpai_tasks.text.plurals import counted
+from openpai_tasks.text.plurals import counted, name_some
 
 if TYPE_CHECKING:
     from _socket import socket
@@ -30,6 +31,7 @@ SHOW_SECONDS = 2.0  # that a request for the resources waits for it
 IDLE_MB = (
     1024  # that a GPU may use without a process: drivers reserve up to 600, a process with data uses more
 )
+MOST_PIDS = 1 << 31
 MOST_PROCESSES = 3  # of a GPU that are named
 
 
@@ -215,12 +217,12 @@ def gpu_users(apps: str, memory: str) -> dict[str, str]:
     """
     found: dict[str, list[str]] = {}
     for uuid, pid in table(apps, 2):
-        if pid.isdigit() and (who := _process(int(pid))):
+        if (number := fields.count(pid)) < MOST_PIDS and (who := _process(number)):
             found.setdefault(uuid, []).append(who)
     for uuid, used, screen in table(memory, 3):
-        if uuid not in found and screen != "Enabled" and used.isdigit() and int(used) > IDLE_MB:
+        if uuid not in found and screen != "Enabled" and fields.count(used) > IDLE_MB:
             found[uuid] = ["a process that is not visible here"]
-    return {uuid: _listing(names) for uuid, names in found.items()}
+    return {uuid: name_some(names, MOST_PROCESSES) for uuid, names in found.items()}
 
 
 def table(listing: str, columns: int) -> Iterator[list[str]]:
@@ -241,11 +243,6 @@ def output(program: str, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""
-
-
-def _listing(names: list[str]) -> str:
-    more = len(names) - MOST_PROCESSES
-    return ", ".join(names[:MOST_PROCESSES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _process(pid: int) -> str:

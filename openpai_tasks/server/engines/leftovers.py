@@ -8,8 +8,9 @@ import signal
 import time
 from pathlib import Path
 
-MARK = "FC_POD_UID"
-"""The variable that every process of a task has, with the task's uid."""
+from openpai_tasks.server.engines.runner.processes import UID
+
+MARK = UID.decode()
 
 _PROC = Path("/proc")
 _ROUNDS = 50
@@ -30,6 +31,20 @@ def kill(uid: str, group: int | None) -> None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
+
+
+def kill_monitor(container: str) -> None:
+    """Kill the conmon of a container, and what it has started.
+
+    If podman is killed while it starts a container, it does not know them.
+    """
+    for entry in _PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if os.path.basename(words[0]) == "conmon" and container in words:
+                children = (entry / "task" / entry.name / "children").read_text().split()
+                for pid in (*children, entry.name):
+                    os.kill(int(pid), signal.SIGKILL)
 
 
 def marked_processes(uid: str) -> list[int]:

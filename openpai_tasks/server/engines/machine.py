@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from openpai_tasks.files.regular import is_regular, open_regular
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol import JobDocument
+from openpai_tasks.protocol import JobDocument, fields
 from openpai_tasks.server import ssh
 from openpai_tasks.server.engines.base import ADDRESS, EngineCapacity, Node, Ports
 from openpai_tasks.server.engines.gpus import CSV, PROGRAM, Gpu, GpuPool, output, table
@@ -131,9 +131,9 @@ def _boot() -> str:
 def parse_gpus(listing: str) -> tuple[Gpu, ...]:
     """Parse nvidia-smi's comma-separated list of GPUs; other lines are error messages."""
     return tuple(
-        Gpu(int(row[0]), row[1], row[2], int(row[3]) if row[3].isdigit() else 0)
+        Gpu(int(row[0]), row[1], row[2], fields.count(row[3]))
         for row in table(listing, 4)
-        if row[0].isdigit()
+        if row[0].isascii() and row[0].isdigit() and len(row[0]) < 5
     )
 
 

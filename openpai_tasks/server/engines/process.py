@@ -15,12 +15,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.files import shortages
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server import ssh, variables
 from openpai_tasks.server.engines import cgroups, leftovers, runner, task_state
@@ -34,6 +36,7 @@ from openpai_tasks.server.engines.base import (
 )
 from openpai_tasks.server.engines.machine import LocalEngine, Machine
 from openpai_tasks.server.engines.runner import gpu_locks, memory
+from openpai_tasks.server.engines.runner.task import LINK
 from openpai_tasks.server.engines.wakeups import WakePipe, pipe_path
 from openpai_tasks.server.ssh import layout
 from openpai_tasks.server.state.records import NewEvent, Task
@@ -48,7 +51,7 @@ NODE_LOST = -1001
 BEGIN_SECONDS = 10.0  # seconds for a runner to begin before it is requested again
 MOST_REQUESTS = 3
 BATCH = 20  # tasks that are requested together
-_INPUTS = ("environment", "prologue", "sidecar", memory.FILE, gpu_locks.FILE)
+_INPUTS = ("environment", "prologue", "sidecar", memory.FILE, gpu_locks.FILE, LINK, ssh.CRASH)
 UNLIMITED = MemoryLimits(False, "left to the engine that uses this one")
 _STATE = ("exit", "started")
 GRACE = 30.0  # seconds between TERM and KILL, as for pods of OpenPAI, for jobs to save their results
@@ -85,35 +88,51 @@ class ProcessEngine(LocalEngine):
         Without ``limits``, processes may use more memory than their tasks ask for.
         """
         super().__init__(machine or Machine.detect())
-        self.wakeups = WakePipe(pipe_path(home.make_private(folder.absolute())))
+        self._jobs = folder.absolute()
+        self.wakeups = WakePipe(pipe_path(home.make_private(self._jobs)))
         self._groups, self.memory = cgroups.task_groups() if limits else (None, UNLIMITED)
         self._shell = shutil.which("bash") or "/bin/sh"
         self._boot = self.machine.boot
         self._ssh_failures: set[str] = set()  # uids of tasks whose failed SSH service was reported
         self._command = [sys.executable, "-I", "-S", runner.SCRIPT, self._shell]
-        self._command += [str(grace), str(pipe_path(folder.absolute())), self._boot]
+        self._command += [str(grace), str(pipe_path(self._jobs)), self._boot]
         self._forker: Forker | None = None
         self._requests: dict[str, RunnerRequest] = {}  # by uid
         self._shared: Mapping[str, str] | None = None  # the variables written last
         self._failed: dict[str, str] = {}  # uid -> why no runner could be requested
+        self._delayed: dict[str, tuple[Launch, str]] = {}  # uid -> what there was no space for, and why
+        self._unrequested: dict[str, str] = {}  # uid -> why its runner could not be requested yet
 
     def start(self, *launches: Launch) -> None:
         """Start in batches, so that the first tasks run while the last ones are prepared."""
-        waiting = [launch for launch in launches if not task_state.has_begun(launch.folder)]
-        for first in range(0, len(waiting), BATCH):
-            ready = [launch for launch in waiting[first : first + BATCH] if self._try_prepare(launch)]
-            self._request({launch.uid: launch.folder for launch in ready})
+        for first in range(0, len(launches), BATCH):
+            ready = [launch for launch in launches[first : first + BATCH] if self._try_prepare(launch)]
+            if ready:
+                self._request({launch.uid: launch.folder for launch in ready})
 
     def _try_prepare(self, launch: Launch) -> bool:
+        """Write the task's folder; if the disk has no space for it, try again with the next poll."""
+        self._delayed.pop(launch.uid, None)
         try:
+            if task_state.has_begun(launch.folder):
+                return False
             self.prepare(launch)
-        except OSError as err:
-            self._failed[launch.uid] = f"could not be started: {err.strerror}: {launch.folder}"
-        except ConfigError as err:
-            self._failed[launch.uid] = f"could not be started: {err}"
-        return launch.uid not in self._failed
+        except (OSError, ConfigError) as err:
+            cause = shortages.find_shortage(err) or err
+            why = f"{cause.strerror}: {launch.folder}" if isinstance(cause, OSError) else str(err)
+            if shortages.is_shortage(cause):
+                self._delayed[launch.uid] = launch, why
+            else:
+                self._failed[launch.uid] = f"could not be started: {why}"
+        return launch.uid not in self._failed and launch.uid not in self._delayed
+
+    def start_delayed(self) -> None:
+        """Start the tasks for which there was no space before."""
+        if self._delayed:
+            self.start(*(launch for launch, _ in self._delayed.values()))
 
     def poll(self, tasks: Sequence[Task]) -> dict[str, TaskStatus]:
+        self.start_delayed()
         found: dict[str, TaskStatus] = {}
         for task in tasks:
             try:
@@ -127,6 +146,8 @@ class ProcessEngine(LocalEngine):
         if found is not None:
             self._requests.pop(task.uid, None)
             self._failed.pop(task.uid, None)
+            self._delayed.pop(task.uid, None)
+            self._unrequested.pop(task.uid, None)
             self._ssh_failures.discard(task.uid)
             self._gpus.release(task.uid)
             remove_inputs(task.folder)
@@ -149,9 +170,13 @@ class ProcessEngine(LocalEngine):
             if begun.pid:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(begun.pid, signal.SIGTERM)
+        self._delayed.pop(task.uid, None)
 
     def notes(self, task: Task) -> tuple[NewEvent, ...]:
-        """Return why the task's SSH service failed to start, once."""
+        """Return why the task has not started yet, or why its SSH service failed to start, once."""
+        _, delay = self._delayed.get(task.uid, (None, self._unrequested.get(task.uid)))
+        if delay:
+            return (NewEvent("Warning", "StartDelayed", f"cannot start yet: {delay}"),)
         why = "" if task.uid in self._ssh_failures else ssh.failure(task.folder)
         if not why:
             return ()
@@ -174,6 +199,7 @@ class ProcessEngine(LocalEngine):
             return done
         if not task_state.has_begun(task.folder):
             return self._wait_for_runner(task)
+        self._unrequested.pop(task.uid, None)
         if task_state.is_alive(task.folder):
             return None
         # It may have ended since the first check.
@@ -187,15 +213,22 @@ class ProcessEngine(LocalEngine):
         if begun.boot != self._boot:
             return TaskExit(None, "was running when the machine was restarted", NODE_LOST)
         leftovers.kill(task.uid, begun.group)
-        if group := memory.group_of(str(task.folder)):
-            group.remove()
+        with contextlib.suppress(ValueError):  # the job has changed its file
+            if group := memory.group_of(str(task.folder)):
+                group.remove()
         note = task_state.last_line(task.folder / "runner.log")
         return TaskExit(None, f"lost its runner: {note or 'it was killed'}", RUNTIME_FAILED)
 
     def _wait_for_runner(self, task: Task) -> TaskExit | None:
         """Request a late runner again a few times, then make sure that it never begins."""
+        if task.uid in self._delayed:
+            return None
         request, failure = self._requests.get(task.uid, NEVER), self._failed.get(task.uid)
         if failure is None and self._may_yet_begin(request):
+            return None
+        if failure is None and (why := find_shortage(task.folder)):  # for which a runner waits, too
+            self._unrequested[task.uid] = why
+            self._requests[task.uid] = RunnerRequest(time.monotonic(), request.forker, request.times)
             return None
         if failure is None and request.times < MOST_REQUESTS:
             self._request({task.uid: task.folder})
@@ -215,9 +248,13 @@ class ProcessEngine(LocalEngine):
         try:
             forker = self._send(request)
         except OSError as err:
-            self._failed |= dict.fromkeys(folders, f"could not be started: {err.strerror}")
+            if shortages.is_shortage(err):  # the next poll requests them again
+                self._unrequested |= dict.fromkeys(folders, f"{err.strerror}")
+            else:
+                self._failed |= dict.fromkeys(folders, f"could not be started: {err.strerror}")
             return
         for uid in folders:
+            self._unrequested.pop(uid, None)
             times = self._requests.get(uid, NEVER).times + 1
             self._requests[uid] = RunnerRequest(time.monotonic(), forker, times)
 
@@ -246,8 +283,18 @@ class ProcessEngine(LocalEngine):
             write_file(f"{folder}/{memory.FILE}", f"{limit << 20}\n{self._groups}/openpai-{launch.uid}\n")
         if uuids := self._gpus.uuids_to_lock(launch.uid, launch.container.gpus):
             write_file(f"{folder}/{gpu_locks.FILE}", "".join(f"{uuid}\0" for uuid in uuids))
+        if launch.link and self.can_link(launch.link):
+            write_file(f"{folder}/{LINK}", f"{launch.link}\0")
         for name, text in launch.scripts.items():
             write_file(f"{folder}/{name}", text + "\n")
+
+    def can_link(self, path: str) -> bool:
+        """Try it in another process: the kernel's rules and modules decide."""
+        if os.path.lexists(path):
+            return False
+        program = os.path.join(os.path.dirname(runner.SCRIPT), "own_root.py")
+        command = [sys.executable, "-I", "-S", program, str(self._jobs), path]
+        return not subprocess.run(command, capture_output=True, check=False).returncode
 
     def _with_ssh(self, launch: Launch) -> dict[str, str]:
         """Set up the SSH service to run next to the task; return the task's variables."""
@@ -269,7 +316,7 @@ class ProcessEngine(LocalEngine):
         """Link storages below ``mounts``, where OpenPAI mounts them at the root."""
         for mount in launch.mounts:
             link = mount_point(launch.folder, mount.path)
-            link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            home.make_private(link.parent)
             with contextlib.suppress(FileExistsError):
                 link.symlink_to(local_folder(mount), target_is_directory=True)
 
@@ -279,6 +326,16 @@ def local_folder(mount: Mount) -> Path:
     if mount.kind != FOLDER:
         raise ConfigError(f"cannot mount {mount.address}: only folders of this machine can be mounted here")
     return home.make_private(Path(mount.address)) if mount.is_private else Path(mount.address)
+
+
+def find_shortage(folder: Path) -> str:
+    """Return why nothing can be written into a folder now; empty if it can, or if the folder is gone."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"0")
+    except OSError as err:
+        return str(err.strerror) if shortages.is_shortage(err) else ""
+    return ""
 
 
 def prevent_start(folder: Path) -> bool:
@@ -325,8 +382,13 @@ def write_file(path: str | Path, text: str) -> None:
 
 def _write_new(path: str | Path, content: bytes, flag: int) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | flag, 0o600)
-    with open(handle, "wb") as file:
-        file.write(content)
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+    except OSError:  # the disk is full: a part of a script must never run
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
 
 
 class Forker:

@@ -45,12 +45,17 @@ class RunnerInfo(NamedTuple):
 
 
 def read_started(folder: Path) -> RunnerInfo:
-    lines = _text(f"{folder}/started").splitlines()
+    lines = read_text(f"{folder}/started").splitlines()
     words = lines[0].split() if lines else []
     if len(words) < 2:
         return RunnerInfo()
-    group = int(lines[1]) if len(lines) > 1 and lines[1].isdigit() else None
-    return RunnerInfo(int(words[0]), words[2] if len(words) > 2 else "", group)
+    group = _process_id(lines[1]) if len(lines) > 1 else 0
+    return RunnerInfo(_process_id(words[0]), words[2] if len(words) > 2 else "", group or None)
+
+
+def _process_id(word: str) -> int:
+    """Return a process id; 0 for other text of the job, as ``kill`` takes -1 for all processes."""
+    return int(word) if word.isascii() and word.isdigit() and len(word) < 10 else 0
 
 
 def read_exit(folder: Path) -> TaskExit | None:
@@ -59,7 +64,8 @@ def read_exit(folder: Path) -> TaskExit | None:
     A file damaged by a power cut or by the job counts as missing.
     """
     try:
-        values = {name: int(value) for name, value in map(str.split, _text(f"{folder}/exit").splitlines())}
+        pairs = map(str.split, read_text(f"{folder}/exit").splitlines())
+        values = {name: int(value) for name, value in pairs if len(value) < 19}  # the database has 64 bits
         code, lost = values["code"], values["lost"]
         notes = [f"{lost} bytes of its output could not be written"] if lost else []
         if kills := values.get("kills"):
@@ -96,7 +102,8 @@ def usage(peak: int | None, cpu: int | None) -> Usage:
     }
 
 
-def _text(path: str | Path) -> str:
+def read_text(path: str | Path) -> str:
+    """Return a file of the task's folder; empty if it is missing, or the job has put something else there."""
     try:
         with open_regular(path) as file:
             return file.read(_MOST).decode("utf-8", "replace")
@@ -105,4 +112,4 @@ def _text(path: str | Path) -> str:
 
 
 def last_line(path: Path) -> str:
-    return next(reversed(_text(path).strip().splitlines()), "")
+    return next(reversed(read_text(path).strip().splitlines()), "")

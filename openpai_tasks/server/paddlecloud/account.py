@@ -2,7 +2,7 @@
 
 The quota limits the number of pods and the resources of all unfinished jobs together. A job that is larger
 than this machine may be submitted, as it runs alone: the quota is at least that of a small cluster. GPUs are
-those of the machine.
+those of the machine; on a machine without GPUs, jobs that ask for them run without.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from openpai_tasks.errors import ApiError
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.paddlecloud.records import PaddleRecords
-from openpai_tasks.server.paddlecloud.submission import PaddleSubmission
+from openpai_tasks.server.paddlecloud.submission import PaddleSubmission, memory_text
 
 WRONG_PASSWORD = "Unable to log in with provided credentials."
 
@@ -58,8 +58,7 @@ def get_quota(context: Context, request: Request) -> Reply:
 
 def _as_kubernetes(amounts: Amounts) -> dict[str, str]:
     """Return the amounts as Kubernetes names and writes them."""
-    cpu, megabytes = str(amounts["CPU"]), amounts["memory"]
-    memory = f"{megabytes}Mi" if megabytes % 1024 else f"{megabytes // 1024}Gi" if megabytes else "0"
+    cpu, memory = str(amounts["CPU"]), memory_text(amounts["memory"])
     return {
         "pods": str(amounts["pods"]),
         "requests.cpu": cpu,
@@ -91,7 +90,7 @@ def check_quota(context: Context, user: str, wanted: PaddleSubmission) -> None:
     }
     hard, used = _limit(context), _usage(context, user)
     for name, asked in request.items():
-        if asked and used[name] + asked > hard[name]:
+        if asked and used[name] + asked > hard[name] and (hard[name] or name != "GPU"):
             unit = "Mi" if name == "memory" else ""
             numbers = f"request: {asked}{unit}, usage: {used[name]}{unit}, limit: {hard[name]}{unit}"
             raise ApiError(f"exceeds the quota of {name}: {numbers}", 403)

@@ -125,9 +125,9 @@ class PaddleCloudApp(Dispatcher[Route]):
         except OSError as err:
             log.warning("%s %s: %s", web.method, match.route.path, err)
             return _failure(ApiError(err.strerror or "the file system failed", 500), path)
-        except Exception:
+        except Exception as err:
             log.exception("%s %s failed", web.method, match.route.path)
-            return _failure(internal_error(), path)
+            return _failure(internal_error(err), path)
         finally:
             if isinstance(body, FormData):
                 await body.close()

@@ -29,6 +29,11 @@ def namespace(user: str) -> str:
     return re.sub(r"[@._]", "-", user)
 
 
+def package_path(user: str, wanted: PaddleSubmission) -> str:
+    """Return the path of the package on PFS."""
+    return wanted.package or places.home_path(wanted.datacenter, user, "jobs", wanted.name)
+
+
 def document(user: str, name: str, wanted: PaddleSubmission) -> str:
     """Return the text of the document; ``name`` is the job's name in OpenPAI's API."""
     trainer = {"cpu": wanted.cpu, "gpu": wanted.gpu, "memoryMB": wanted.memory_mb}
@@ -66,11 +71,12 @@ def _role(instances: int, resources: Mapping[str, object], command: str) -> dict
 def script(user: str, wanted: PaddleSubmission, role: str) -> str:
     """Return the commands of a task, for any POSIX shell."""
     exports = [f"export {name}={_quote(value)}" for name, value in _variables(user, wanted).items()]
-    package = places.home_path(wanted.datacenter, user, "jobs", wanted.name)
+    package = package_path(user, wanted)
     return "\n".join(
         [
             *exports,
             f'export TRAINER_PACKAGE="$PAI_MOUNT_ROOT"{_quote(package)}',
+            'export OUTPUT="$TRAINER_PACKAGE/output"',
             _ADDRESSES.format(count=wanted.pservers, several=int(sys.platform == "linux"), port=_PORT),
             _PLACE,
             _START_TRAINER if role == TRAINER else _START_PSERVER,
@@ -131,7 +137,7 @@ _START_TRAINER = """\
 export TRAINING_ROLE=TRAINER PADDLE_INIT_TRAINER_ID="$PAI_TASK_INDEX"
 if [ -n "$ENTRY" ]; then exec sh -c "$ENTRY"; fi
 if command -v paddle >/dev/null; then exec paddle train --config="$TOPOLOGY" --local=0 \
---use_gpu="$PADDLE_INIT_USE_GPU" \
+--use_gpu="$PADDLE_INIT_USE_GPU" --save_dir="$OUTPUT" \
 --trainer_count="$PADDLE_INIT_TRAINER_COUNT" --num_passes="$PADDLE_INIT_NUM_PASSES" \
 --trainer_id="$PADDLE_INIT_TRAINER_ID" --pservers="$PADDLE_INIT_PSERVERS" --port="$PADDLE_INIT_PORT"; fi
 exec "$python" "$TOPOLOGY\""""

@@ -46,6 +46,12 @@ def check_datacenter(name: str) -> str:
     return name
 
 
+def datacenter_of(path: str) -> str:
+    """Return the datacenter that a path names; "" if it is not on PFS."""
+    parts = path.split("/")
+    return parts[2] if parts[:2] == ["", "pfs"] and len(parts) > 3 else ""
+
+
 def home_path(datacenter: str, user: str, *parts: str) -> str:
     """Return the path in PFS of a place in a user's home."""
     return posixpath.join(f"/pfs/{datacenter}/{HOME}/{user}", *parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -25,10 +26,13 @@ CREATE TABLE IF NOT EXISTS paddlecloud_tokens (
 );
 CREATE TABLE IF NOT EXISTS paddlecloud_jobs (
     job TEXT PRIMARY KEY REFERENCES jobs (key) ON DELETE CASCADE, user TEXT NOT NULL, name TEXT NOT NULL,
-    trainers INTEGER NOT NULL, pservers INTEGER NOT NULL, number INTEGER NOT NULL
+    trainers INTEGER NOT NULL, pservers INTEGER NOT NULL, number INTEGER NOT NULL,
+    request TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS paddlecloud_jobs_of_user ON paddlecloud_jobs (user, name, number);
 """
+ADDED = {"paddlecloud_jobs": {"request": "TEXT NOT NULL DEFAULT ''"}}
+"""Columns that a database of an earlier release lacks."""
 _TASKS = (
     "paddlecloud_jobs AS named JOIN jobs ON key = named.job"
     " JOIN tasks ON tasks.job = key AND job_attempt = jobs.attempt WHERE named.user = ?"
@@ -44,6 +48,7 @@ class PaddleJob:
     trainers: int
     pservers: int
     message: str  # how its latest attempt ended
+    request: Mapping[str, Any]  # what was submitted, as the list of jobs shows it; {} for older releases
     job: Job
 
     @property
@@ -86,11 +91,13 @@ class PaddleRecords:
         )
         return str(row["name"]) if row else ""
 
-    def add(self, key: str, user: str, name: str, trainers: int, pservers: int) -> None:
+    def add(
+        self, key: str, user: str, name: str, trainers: int, pservers: int, request: Mapping[str, Any]
+    ) -> None:
         number = "(SELECT coalesce(max(number), 0) + 1 FROM paddlecloud_jobs)"
         self._database.write(
-            f"INSERT INTO paddlecloud_jobs VALUES (?, ?, ?, ?, ?, {number})",
-            [key, user, name, trainers, pservers],
+            f"INSERT INTO paddlecloud_jobs VALUES (?, ?, ?, ?, ?, {number}, ?)",
+            [key, user, name, trainers, pservers, json.dumps(request)],
         )
 
     def jobs(self, user: str) -> list[PaddleJob]:
@@ -137,7 +144,9 @@ class PaddleRecords:
 
     def _jobs(self, where: str, values: list[object]) -> list[PaddleJob]:
         message = "(SELECT diagnostics FROM attempts WHERE attempts.job = key AND id = attempt)"
-        columns = f"named.name AS paddle_name, trainers, pservers, coalesce({message}, '') AS message"
+        columns = (
+            f"named.name AS paddle_name, trainers, pservers, coalesce({message}, '') AS message, request"
+        )
         job = LISTED_JOB.replace("user, name,", "jobs.user, jobs.name,")
         rows = self._database.rows(
             f"SELECT {columns}, {job} FROM paddlecloud_jobs AS named JOIN jobs ON key = named.job"
@@ -148,6 +157,6 @@ class PaddleRecords:
 
 
 def _paddle_job(values: dict[str, Any]) -> PaddleJob:
-    fields = ("paddle_name", "trainers", "pservers", "message")
-    name, trainers, pservers, message = (values.pop(field) for field in fields)
-    return PaddleJob(name, trainers, pservers, message, to_job(values))
+    fields = ("paddle_name", "trainers", "pservers", "message", "request")
+    name, trainers, pservers, message, request = (values.pop(field) for field in fields)
+    return PaddleJob(name, trainers, pservers, message, json.loads(request or "{}"), to_job(values))

@@ -44,6 +44,12 @@ class PaddleSubmission:
     pserver_memory_mb: int
     passes: int
     fault_tolerant: bool
+    package: str = ""
+    """The path of the package on PFS; "" for the folder of the job."""
+    folder: str = ""
+    """The name of the folder that was uploaded, as the client's user knows it."""
+    is_designed: bool = False
+    """Whether the body is that of the design document, whose answer differs from the released server's."""
 
 
 def read_submission(body: Any) -> PaddleSubmission:
@@ -53,9 +59,14 @@ def read_submission(body: Any) -> PaddleSubmission:
     entry, topology = _text(body, "entry"), _text(body, "topology")
     if not entry.strip() and not topology.strip():
         raise _invalid("no topology or entry specified")
-    datacenter = _text(body, "datacenter")
+    package, typed = _text(body, "job_package"), _text(body, "jobPackage")
+    datacenter = _text(body, "datacenter") or places.datacenter_of(package)
     if not datacenter:
         raise _invalid("no datacenter specified")
+    if package and places.datacenter_of(package) != datacenter:
+        raise _invalid(
+            f"invalid job_package {package[:80]!r}: expected /pfs/{datacenter[:80]}/home/USER/PATH"
+        )
     if _text(body, "registry"):
         raise _invalid("this cluster keeps no credentials of registries: submit without registry")
     return PaddleSubmission(
@@ -73,6 +84,9 @@ def read_submission(body: Any) -> PaddleSubmission:
         pserver_memory_mb=_memory(body, "psmemory"),
         passes=_count(body, "passes", 1),
         fault_tolerant=body.get("faulttolerant") in (True, "true"),
+        package=package,
+        folder=re.split(r"[/\\]", typed.rstrip("/\\"))[-1][:255],
+        is_designed=bool(package) and "jobPackage" not in body,
     )
 
 
@@ -95,6 +109,11 @@ def parse_memory(text: str) -> int:
         factor = Fraction(10) ** int(exponent)
     megabytes = -(-Fraction(number.rstrip(".") if number[0] != "." else f"0{number}") * factor // 2**20)
     return min(int(megabytes), MOST)
+
+
+def memory_text(megabytes: int) -> str:
+    """Return an amount of memory as a Kubernetes quantity."""
+    return f"{megabytes}Mi" if megabytes % 1024 else f"{megabytes // 1024}Gi" if megabytes else "0"
 
 
 def _invalid(message: str) -> ApiError:

@@ -20,6 +20,7 @@ class AttemptResult:
     trigger_index: int | None = None
     matched: str = ""
     log_end: str = ""
+    cause: str = ""
 
 
 def judge(roles: Sequence[TaskRole], tasks: Sequence[Task]) -> AttemptResult | None:
@@ -31,7 +32,7 @@ def judge(roles: Sequence[TaskRole], tasks: Sequence[Task]) -> AttemptResult | N
     for role in roles:
         failed = _tasks_in_state(tasks, role.name, states.FAILED)
         if 1 <= role.min_failed <= len(failed):
-            return _failure(failed[role.min_failed - 1])
+            return task_failure(failed[role.min_failed - 1])
     for role in roles:
         succeeded = _tasks_in_state(tasks, role.name, states.SUCCEEDED)
         if 1 <= role.min_succeeded <= len(succeeded):
@@ -80,7 +81,9 @@ def _tasks_in_state(tasks: Sequence[Task], role: str, state: str) -> list[Task]:
     return sorted(found, key=lambda task: (task.completed or 0, task.index))
 
 
-def _failure(task: Task) -> AttemptResult:
+def task_failure(task: Task) -> AttemptResult:
+    """Return the result of an attempt that this task has failed."""
     code = task.exit_code if task.exit_code is not None else 256
     words = f"task {task.role}-{task.index} {task.diagnostics}"
-    return AttemptResult(code, task.user_exit_code, words, task.role, task.index, task.matched, task.log_end)
+    found = (task.matched, task.log_end, task.cause)
+    return AttemptResult(code, task.user_exit_code, words, task.role, task.index, *found)

@@ -8,17 +8,19 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 
 from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.files import shortages
 from openpai_tasks.protocol import JobDocument, StorageMount, TaskRole, states
 from openpai_tasks.protocol.document.scripts import time_limit
 from openpai_tasks.server.engines.base import ContainerSpec, Engine, Launch, image_not_used
 from openpai_tasks.server.engines.container_files import registry_login
 from openpai_tasks.server.resources import ResourceAmount, task_demand
 from openpai_tasks.server.scheduling import environment, plugins
+from openpai_tasks.server.scheduling.keeping import keep_failed
 from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.ssh.logins import SshLogins
 from openpai_tasks.server.state.records import Job, NewEvent, Task
 from openpai_tasks.server.state.state import State
-from openpai_tasks.server.storages import Storage, user_mounts
+from openpai_tasks.server.storages import Storage, code_link, user_mounts
 from openpai_tasks.server.variables import for_job
 
 log = logging.getLogger(__name__)
@@ -54,7 +56,8 @@ class Launcher:
             document = self._state.document(job.key)
             tasks = self._progress.new_tasks(job, document.roles)
             ports = self._engine.assign_ports({task.uid: self._role(task).ports for task in tasks})
-            tasks = [dataclasses.replace(task, ports=ports[task.uid]) for task in tasks]
+            kept = 0 if document.policy.keep_failed else None
+            tasks = [dataclasses.replace(task, ports=ports[task.uid], kept=kept) for task in tasks]
             if not document.gang:  # otherwise, all start now
                 self._progress.save_tasks(job, tasks)
         return tasks
@@ -81,16 +84,22 @@ class Launcher:
         self._state.database.when_committed(lambda: self._committed.append((job.key, launches)))
 
     def start_committed(self) -> None:
-        """Start the recorded jobs; an engine that schedules gets all at once, which it may combine."""
-        ready, self._committed = self._committed, []
+        """Start the recorded jobs; an engine that schedules gets all at once, which it may combine.
+
+        The next call starts a job for which there was no space or memory.
+        """
         if self._engine.schedules:
+            ready, self._committed = self._committed, []
             self._engine.start(*itertools.chain.from_iterable(launches for _, launches in ready))
-            return
-        for key, launches in ready:
+        while self._committed:
+            key, launches = self._committed[0]
             try:
                 self._engine.start(*launches)
             except PaiError as err:
+                if shortages.find_shortage(err):
+                    raise
                 self._progress.refuse(key, str(err))
+            del self._committed[0]
 
     def recover(self, alive: Iterable[Task]) -> None:
         """Start the tasks that an earlier server has recorded; tasks that have begun do not start twice."""
@@ -103,7 +112,9 @@ class Launcher:
                     together += launches
                 else:
                     self._engine.start(*launches)
-            except PaiError:
+            except PaiError as err:
+                if shortages.find_shortage(err):
+                    raise
                 log.exception("cannot resume job %s", key)
         if together:
             self._engine.start(*together)
@@ -113,11 +124,15 @@ class Launcher:
         key, document = job.key, self._state.document(job.key)
         shared = self._shared_variables(job, peers)
         plans = _plans(document)
-        scripts = {name: plan.scripts(document.commands(name)) for name, plan in plans.items()}
+        policy, kept = document.policy, document.policy.keep_failed
+        scripts = {
+            name: plan.scripts(keep_failed(document.commands(name), policy)) for name, plan in plans.items()
+        }
         mounts = {
             name: tuple(user_mounts(_storages(document, name), self._storages, job.user)) for name in plans
         }
         limits = {name: time_limit(document.entrypoint(name)) for name in plans}
+        links = {name: code_link(document, name) for name in plans}
         requests = {name: plan.ssh for name, plan in plans.items()}
         logins = self._logins.for_tasks(job, requests, lambda: peers or self._state.tasks(key, job.attempt))
         return [
@@ -130,6 +145,7 @@ class Launcher:
                     **(shared if job.tasks == 1 else {}),
                     **environment.own_variables(task, self._engine.places_late),
                     **self._engine.variables(task),
+                    **({"PAI_REQUEUES": str(job.requeues)} if document.policy.requeues else {}),
                 },
                 shared=shared if job.tasks > 1 else {},
                 image=self._role(task).image,
@@ -140,8 +156,9 @@ class Launcher:
                 ports=self._role(task).ports,
                 role=task.role,
                 index=task.index,
-                seconds=limits.get(task.role) or 0,
+                seconds=limit + kept if (limit := limits.get(task.role)) else 0,
                 extras=document.extras,
+                link=links[task.role],
             )
             for task in tasks
         ]
@@ -180,6 +197,18 @@ class Launcher:
             yield NewEvent("Warning", "InfinibandNotUsed", message)
         if unused := dict.fromkeys(note for plan in plans.values() for note in plan.notes):
             yield NewEvent("Warning", "PluginNotUsed", "; ".join(unused))
+        policy = document.policy
+        if policy.requeues and not all(time_limit(document.entrypoint(name)) for name in plans):
+            message = "requeues: only the time limit of the cluster counts, as not all commands have one"
+            yield NewEvent("Warning", "NoTimeLimit", message)
+        if policy.idle_stop and not (engine.records_usage and any(role.gpu for role in document.roles)):
+            why = (
+                "the job has no GPUs" if engine.records_usage else f"the engine {engine.name} has no samples"
+            )
+            yield NewEvent("Warning", "NoIdleStop", f"the job is never stopped for idle GPUs: {why}")
+        if document.policy.keep_failed and not any(plan.ssh for plan in plans.values()):
+            message = "failed tasks are kept, but nobody can log in: the job was submitted without ssh"
+            yield NewEvent("Warning", "NoSsh", message)
         for note in self._logins.notes({name: plan.ssh for name, plan in plans.items()}, serves_ssh):
             if not engine.serves_ssh_in_image or note.type != "Normal":  # else, the container reports it
                 yield note

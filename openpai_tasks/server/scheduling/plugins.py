@@ -18,7 +18,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobDocument, states
 from openpai_tasks.protocol.document import references, template
 from openpai_tasks.protocol.document.roles import PLUGINS
-from openpai_tasks.protocol.legacy.conversion import EXPORT_CODE
+from openpai_tasks.protocol.legacy.conversion import CODE_LINK, EXPORT_CODE
 from openpai_tasks.protocol.yaml.values import text_of
 from openpai_tasks.server.ssh import plugin as ssh_plugin
 from openpai_tasks.server.ssh.plugin import SshRequest
@@ -177,14 +177,15 @@ def fetch_code(document: JobDocument, role: str) -> str:
     """Return the script that gets the ``codeDir`` of a job of version 1; empty if the role has none.
 
     OpenPAI 0.14 downloads the folder from its HDFS to the working folder, under its own name, before the
-    commands begin. Here, a path without a server is looked for in the user's storage, then on this machine.
+    commands begin; old guides also find it at ``CODE_LINK``. Here, a path without a server is looked for in
+    the user's storage, then on this machine.
     """
     if EXPORT_CODE not in references.commands(document.data, role):
         return ""
     name = dict(references.roles(document.data))[role].get("script")
     uri = str(references.prerequisite(document.data, "script", name).get("uri", ""))
     copy = shlex.join([sys.executable, "-I", "-c", _RUN_PAI, _PACKAGES, "storage.copy"])
-    return _FETCH.format(code=f'"{uri}"', copy=copy) if uri else ""
+    return _FETCH.format(code=f'"{uri}"', copy=copy, link=CODE_LINK) if uri else ""
 
 
 _PACKAGES = str(Path(__file__).parents[3])
@@ -213,7 +214,10 @@ hdfs://* | webhdfs://*)
   done
   [ -n "$pai_found" ] || pai_stop "no such folder in your storage or on this machine"
   cp -R -- "$pai_found" . || pai_stop "see above" ;;
-esac"""
+esac
+pai_link=${{PAI_MOUNT_ROOT-}}{link}
+[ -e "$pai_link" ] || {{ mkdir -p "${{pai_link%/*}}" && ln -s "$PWD/$pai_name" "$pai_link"; }} 2>/dev/null ||
+  echo "note: the codeDir is in ./$pai_name only, as $pai_link cannot be written" >&2"""
 _RUN: dict[str, Callable[[Data], tuple[str, str]]] = {"cmd": _cmd, "git": _git}
 _SKIPPED = {
     "tensorboard": "start tensorboard with a command of the job instead",

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from openpai_tasks.protocol import TaskRole, exit_codes, states
+from openpai_tasks.protocol.document.scripts import REQUEUED, asks_to_run_again, time_limit
 from openpai_tasks.server.engines.base import TaskExit
 from openpai_tasks.server.resources import task_demand
 from openpai_tasks.server.scheduling import task_end
@@ -22,11 +23,15 @@ from openpai_tasks.server.scheduling.completion import (
     may_be_over,
     may_retry,
     retry_delay,
+    task_failure,
 )
+from openpai_tasks.server.scheduling.keeping import KeptFailure
 from openpai_tasks.server.state import schema
 from openpai_tasks.server.state.database import Database
-from openpai_tasks.server.state.records import Job, Task
-from openpai_tasks.server.state.state import START, State, now, task_folder
+from openpai_tasks.server.state.records import RELEASED, Job, Task
+from openpai_tasks.server.state.state import START, STOP, State, now, task_folder
+from openpai_tasks.text.durations import compact_duration
+from openpai_tasks.text.plurals import counted
 
 HOST = "127.0.0.1"
 _START_WAITING = (
@@ -36,7 +41,7 @@ _START_WAITING = (
 )
 _END = (
     *("state", "sub_state", "completed", "exit_code", "user_exit_code", "diagnostics"),
-    *("matched", "log_end", "peak_memory_mb", "cpu_seconds"),
+    *("matched", "log_end", "cause", "peak_memory_mb", "cpu_seconds", "gpu_percent", "kept"),
 )
 CANNOT_BE_MADE = -200  # the platform's code for an impossible task description
 
@@ -116,6 +121,7 @@ class Progress:
             " WHERE job = ? AND id = ?",
             [*_RUNNING, time, job.key, job.attempt],
         )
+        self._state.hooks.record_start(job.key, time)
 
     def refuse(self, key: str, reason: str) -> None:
         """Fail a job that cannot be run at all."""
@@ -129,21 +135,65 @@ class Progress:
 
     # Ending
 
+    def keep(self, task: Task, failure: KeptFailure) -> None:
+        """Record that a task has failed and is kept; one that is retried is released at once."""
+        end = TaskExit(failure.code)
+        with self._database.transaction():
+            job, document = self._state.existing_job(task.job), self._state.document(task.job)
+            done = task_end.with_exit(task, end, job_is_stopped=False)
+            done = task_end.with_cause(done, end, failure.log, document.secrets)
+            again = job.execution == START and self._may_retry(job, done.exit_code or 0)
+            again = again or self._may_retry_task(job, done)
+            until = RELEASED if again else failure.until
+            done = dataclasses.replace(done, state=task.state, sub_state=task.sub_state, completed=None)
+            _update_task(self._database, dataclasses.replace(done, kept=until))
+            message = f"the task {done.diagnostics}{'' if again else '; its environment is kept'}"
+            self._state.add_event(job.key, "Warning", "TaskFailed", message, done)
+            if not again and self._has_failed(job):
+                cause = done.cause or f"task {done.role}-{done.index} {done.diagnostics}"
+                self._state.hooks.record_failure(job, cause, failure.code, now())
+
+    def _has_failed(self, job: Job) -> bool:
+        """Whether the kept tasks of a running job are enough to fail it once they end."""
+        rows = self._database.rows(
+            "SELECT role, count(*) FROM tasks WHERE job = ? AND job_attempt = ? AND kept > ? GROUP BY role",
+            [job.key, job.attempt, RELEASED],
+        )
+        kept = {row[0]: row[1] for row in rows}
+        roles = self._state.document(job.key).roles
+        return any(1 <= role.min_failed <= kept.get(role.name, 0) for role in roles)
+
     def finish(self, task: Task, end: TaskExit, log: bytes = b"") -> None:
         """Record the end of a task, then retry it or settle its job; ``log`` is the end of its log."""
         with self._database.transaction():
             job = self._state.existing_job(task.job)
             if job.state != states.STOPPING:
                 self._state.document(job.key)  # raises before any change if it is invalid by now
-            done = task_end.with_exit(task, end, job.state == states.STOPPING)
-            if done.state == states.FAILED and end.user_code:
+            requeues = self._requeues(job, end, log)
+            if requeues:
+                reason = "reached its time limit"
+                end = dataclasses.replace(end, reason=reason, platform_code=exit_codes.DEADLINE_EXCEEDED)
+            if task.kept:
+                done = task_end.with_kept_exit(task, end)
+            else:
+                done = task_end.with_exit(task, end, job.state == states.STOPPING)
+            if done.state == states.FAILED and end.user_code and not task.kept:
                 done = task_end.with_cause(done, end, log, self._state.document(job.key).secrets)
             _update_task(self._database, done)
-            if done.state == states.FAILED:
-                self._state.add_event(job.key, "Warning", "TaskFailed", f"the task {done.diagnostics}", done)
+            if done.state == states.FAILED and not requeues:
+                if not task.kept:
+                    message = f"the task {done.diagnostics}"
+                    self._state.add_event(job.key, "Warning", "TaskFailed", message, done)
                 if self._retry_task(job, done):
                     return
             self._settle(job)
+
+    def _requeues(self, job: Job, end: TaskExit, log: bytes) -> int:
+        """Return how often the job may run again in all, if a time limit ended the task and it may now."""
+        if job.state == states.STOPPING or not (end.timed_out or _says_requeue(end, log)):
+            return 0
+        requeues = self._state.document(job.key).policy.requeues
+        return requeues if job.requeues < requeues else 0
 
     def settle(self, key: str) -> None:
         """Decide the job's attempt if possible, and complete it once none of its tasks is alive."""
@@ -173,7 +223,11 @@ class Progress:
 
     def _verdict(self, job: Job, counts: Mapping[tuple[str, str], int]) -> AttemptResult | None:
         if job.state == states.STOPPING:
-            return AttemptResult(exit_codes.STOPPED_BY_USER, None, "stopped by the user")
+            kept = [task for task in self._state.tasks(job.key, job.attempt) if task.kept]
+            if kept:
+                return task_failure(kept[0])
+            why = job.stop_reason or "stopped by the user"
+            return AttemptResult(exit_codes.STOPPED_BY_USER, None, why)
         roles = self._state.document(job.key).roles
         if not counts or not may_be_over(roles, counts):
             return None
@@ -212,17 +266,21 @@ class Progress:
                 _update_task(self._database, done)
 
     def _complete(self, job: Job, code: int, why: str, decision: Mapping[str, object]) -> None:
-        again = job.execution == START and self._may_retry(job, code)
+        requeue = job.execution == START and code == exit_codes.DEADLINE_EXCEEDED
+        again = job.execution == START and not requeue and self._may_retry(job, code)
         restart = job.execution == START and code == exit_codes.STOPPED_BY_USER
-        sub_state = states.ATTEMPT_COMPLETED if again or restart else states.COMPLETED
+        sub_state = states.ATTEMPT_COMPLETED if requeue or again or restart else states.COMPLETED
         end = {"state": states.final_state(code), "sub_state": sub_state, "completed": now()}
         self._update_attempt(job, {**decision, **end})
-        if again:
+        if requeue:
+            self._requeue(job)
+        elif again:
             self._retry_job(job, code, why)
         elif restart:
             self._state.queue_attempt(job.key, job.attempt + 1, tries=0)
         else:
             self._close(job, code)
+            self._settle_dependents(job.key, states.final_state(code))
 
     def _may_retry(self, job: Job, code: int) -> bool:
         if code == CANNOT_BE_MADE or not may_retry(code, 0, allowed=-1):
@@ -242,7 +300,32 @@ class Progress:
         platform = f" (the platform's exit code: {code})" if code else ""
         message = f"the job has ended: {states.final_state(code)}{platform}"
         self._state.add_event(job.key, "Normal" if code == 0 else "Warning", "Completed", message)
+        self._state.hooks.record_end(job.key, now())
         self._state.forget_document(job.key)
+
+    def _settle_dependents(self, key: str, state: str) -> None:
+        """Release the jobs that wait for one that has ended, or stop them and those that wait for them."""
+        ended = [(key, state)]
+        while ended:
+            key, state = ended.pop()
+            for dependent, one in self._state.dependencies.settle(key, state):
+                if one.is_met_by(state):
+                    self._state.release(dependent)
+                elif self._stop_waiting(dependent, one.describe(state)):
+                    ended.append((dependent, states.STOPPED))
+
+    def _stop_waiting(self, key: str, why: str) -> bool:
+        """Stop a job that is waiting for others; return False if its user stops it already."""
+        job = self._state.existing_job(key)
+        self._database.write("UPDATE jobs SET execution = ? WHERE key = ?", [STOP, key])
+        if job.state != states.WAITING:
+            return False
+        verdict = AttemptResult(exit_codes.STOPPED_BY_USER, None, why)
+        end = {"state": states.STOPPED, "sub_state": states.COMPLETED, "completed": now()}
+        self._update_attempt(job, {**dataclasses.asdict(verdict), **end})
+        self._state.add_event(key, "Warning", "DependencyNotMet", why)
+        self._close(job, exit_codes.STOPPED_BY_USER)
+        return True
 
     def _retry_job(self, job: Job, code: int, why: str) -> None:
         tries = self._tries(job)
@@ -252,22 +335,46 @@ class Progress:
         message = f"attempt {job.attempt} failed ({why}): retrying"
         self._state.add_event(job.key, "Normal", "Retrying", message)
 
+    def _requeue(self, job: Job) -> None:
+        """Run the job again after its time limit; as on OpenPAI, that is a retry by the platform."""
+        document = self._state.document(job.key)
+        self._database.write(
+            "UPDATE jobs SET platform_retries = platform_retries + 1, requeues = requeues + 1 WHERE key = ?",
+            [job.key],
+        )
+        self._state.queue_attempt(job.key, job.attempt + 1, self._tries(job))
+        limits = [time_limit(document.entrypoint(role.name)) for role in document.roles]
+        limit = f" of {compact_duration(limits[0])}" if limits[0] else ""
+        times = f"{job.requeues + 1} of {counted(document.policy.requeues, 'time')}"
+        message = f"requeued {times} at its time limit{limit}"
+        self._state.add_event(job.key, "Normal", "Requeued", message)
+
     def _retry_task(self, job: Job, task: Task) -> bool:
         """Retry one task alone, which only jobs without gang allocation allow."""
-        document = self._state.document(job.key)
-        role = next(role for role in document.roles if role.name == task.role)
-        attempt = self._state.attempt(job.key, job.attempt)
-        is_decided = attempt is None or attempt.exit_code is not None or job.state == states.STOPPING
-        if document.gang or is_decided or not may_retry(task.exit_code or 0, task.attempt, role.retries):
+        if not self._may_retry_task(job, task):
             return False
         again = _new_task(self._state.folder, job, task.role, task.index, task.attempt + 1)
-        again = dataclasses.replace(again, ports=task.ports)
+        kept = None if task.kept is None else 0
+        again = dataclasses.replace(again, ports=task.ports, kept=kept)
         self.save_tasks(job, [again])
         self._database.write(
             "UPDATE jobs SET pending = 1, not_before = ? WHERE key = ?",
             [now() + retry_delay(task.attempt), job.key],
         )
         return True
+
+    def _may_retry_task(self, job: Job, task: Task) -> bool:
+        document = self._state.document(job.key)
+        role = next(role for role in document.roles if role.name == task.role)
+        attempt = self._state.attempt(job.key, job.attempt)
+        is_decided = attempt is None or attempt.exit_code is not None or job.state == states.STOPPING
+        return not (document.gang or is_decided) and may_retry(
+            task.exit_code or 0, task.attempt, role.retries
+        )
+
+
+def _says_requeue(end: TaskExit, log: bytes) -> bool:
+    return end.user_code == REQUEUED and asks_to_run_again(log)
 
 
 def _new_task(jobs: Path, job: Job, role: str, index: int, number: int) -> Task:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
@@ -22,6 +22,13 @@ class WaitingJob:
     gang: bool
     queued: int
     not_before: int
+    share: str  # its sweep
+    rank: int  # its priority
+    since: int  # when it began to wait, in ms
+
+    @property
+    def group(self) -> tuple[str, str, str, int]:
+        return (self.job.virtual_cluster, self.job.user, self.share, self.rank)
 
 
 _IS_ALIVE = (
@@ -31,15 +38,22 @@ _IS_ALIVE = (
 """Condition for tasks that the engine has; a task that waits there is in the sub-state PREPARING."""
 
 
-_QUEUE_COLUMNS = ("cpu", "memory_mb", "gang", "queued", "not_before")
-
-_NEXT_QUEUE = "SELECT min(virtual_cluster) FROM jobs WHERE pending = 1"
-_QUEUES = (
-    f"WITH RECURSIVE queues (queue) AS ({_NEXT_QUEUE}"
-    f" UNION ALL SELECT ({_NEXT_QUEUE} AND virtual_cluster > queue)"
-    " FROM queues WHERE queue IS NOT NULL) SELECT queue FROM queues WHERE queue IS NOT NULL"
+_QUEUE_COLUMNS = ("cpu", "memory_mb", "gang", "queued", "not_before", "share", "rank", "since")
+_ORDER = "virtual_cluster, user, share, rank, queued"
+_LAST = 2**63 - 1  # place in a group
+_WAITING = (
+    f"SELECT {schema.LISTED_JOB}, {', '.join(_QUEUE_COLUMNS[:-1])},"
+    " (SELECT created FROM attempts WHERE attempts.job = key AND id = jobs.attempt) AS since"
+    " FROM jobs INDEXED BY jobs_by_turn WHERE pending = 1"
 )
-"""One step for each virtual cluster; DISTINCT would read every waiting job."""
+_NEXT_GROUP = f"{_WAITING} AND ({_ORDER}) > (?, ?, ?, ?, ?) ORDER BY {_ORDER} LIMIT 1"
+_REST = (
+    f"{_WAITING} AND virtual_cluster = ? AND user = ? AND share = ? AND rank = ? AND queued > ?"
+    " ORDER BY queued LIMIT ?"
+)
+
+Party = tuple[str, ...]
+"""A virtual cluster and a user, or also the sweep of the user."""
 
 
 class SchedulerQueries:
@@ -48,18 +62,19 @@ class SchedulerQueries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def queue(self, virtual_cluster: str, after: int, limit: int) -> list[WaitingJob]:
-        """Return the next jobs of a virtual cluster, after position ``after``, that have tasks to start."""
-        rows = self._database.rows(
-            f"SELECT {schema.LISTED_JOB}, {', '.join(_QUEUE_COLUMNS)} FROM jobs"
-            " WHERE pending = 1 AND virtual_cluster = ? AND queued > ? ORDER BY queued LIMIT ?",
-            [virtual_cluster, after, limit],
-        )
-        return [_waiting(row) for row in rows]
+    def heads(self) -> Iterator[WaitingJob]:
+        """Yield the first job with tasks to start of each group: user, sweep and priority.
 
-    def queues(self) -> list[str]:
-        """Return the virtual clusters with waiting jobs."""
-        return [row[0] for row in self._database.rows(_QUEUES)]
+        This takes one step for each group; DISTINCT would read every waiting job.
+        """
+        group: tuple[str, str, str, int] = ("", "", "", 0)
+        while row := self._database.row(_NEXT_GROUP, [*group, _LAST]):
+            yield (head := _waiting(row))
+            group = head.group
+
+    def following(self, one: WaitingJob, limit: int) -> list[WaitingJob]:
+        """Return the next jobs of the same group."""
+        return [_waiting(row) for row in self._database.rows(_REST, [*one.group, one.queued, limit])]
 
     def unexplained(self, virtual_cluster: str) -> list[str]:
         """Return the waiting jobs without an event that explains it."""
@@ -79,26 +94,30 @@ class SchedulerQueries:
         where = f"{_IS_ALIVE} AND folder IN ({holes})"
         return self._tasks(where, list(folders))
 
+    def running_with_gpus(self) -> list[Task]:
+        return self._tasks("state = 'RUNNING' AND gpu > 0")
+
     def ending(self) -> list[Task]:
         """Return every task that has to be stopped."""
         return self._tasks("state = 'STOPPING'")
 
-    def unfinished(self) -> tuple[list[Task], dict[str, ResourceAmount]]:
-        """Return every task that holds ports, and the resources of those that run, by virtual cluster.
+    def unfinished(self) -> tuple[list[Task], dict[Party, ResourceAmount]]:
+        """Return every task that holds ports, and the resources of those that run, by user and sweep.
 
         A waiting task of a job without tasks to start holds none.
         """
         rows = self._database.rows(
-            "SELECT tasks.* FROM tasks JOIN jobs ON jobs.key = tasks.job"
+            "SELECT tasks.*, jobs.user, jobs.share FROM tasks JOIN jobs ON jobs.key = tasks.job"
             " WHERE tasks.state IN ('WAITING', 'RUNNING', 'STOPPING') AND (tasks.state != 'WAITING'"
             f" OR tasks.sub_state = '{states.PREPARING}'"
             " OR (jobs.pending = 1 AND tasks.job_attempt = jobs.attempt))"
         )
-        usage: dict[str, ResourceAmount] = {}
+        usage: dict[Party, ResourceAmount] = {}
         for row in rows:
             if row["state"] != states.WAITING:
                 need = ResourceAmount(row["cpu"], row["memory_mb"], row["gpu"])
-                usage[row["virtual_cluster"]] = usage.get(row["virtual_cluster"], NOTHING) + need
+                party = (row["virtual_cluster"], row["user"], row["share"])
+                usage[party] = usage.get(party, NOTHING) + need
         return [schema.task(row) for row in rows], usage
 
     def has_alive(self) -> bool:
@@ -115,6 +134,6 @@ class SchedulerQueries:
 
 def _waiting(row: sqlite3.Row) -> WaitingJob:
     values = dict(row)
-    cpu, memory, gang, queued, not_before = [values.pop(name) for name in _QUEUE_COLUMNS]
+    cpu, memory, gang, *others = [values.pop(name) for name in _QUEUE_COLUMNS]
     need = ResourceAmount(cpu, memory, values["gpus"])
-    return WaitingJob(schema.job(values), need, bool(gang), queued, not_before)
+    return WaitingJob(schema.job(values), need, bool(gang), *others)

@@ -6,7 +6,6 @@ are shown unchanged.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import os
 import threading
@@ -15,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.files import shortages
 from openpai_tasks.protocol import states
 from openpai_tasks.server.engines.base import (
     Engine,
@@ -24,12 +24,15 @@ from openpai_tasks.server.engines.base import (
     TaskRunning,
     TaskStatus,
 )
-from openpai_tasks.server.resources import ResourceAmount
+from openpai_tasks.server.resources import NOTHING, ResourceAmount
 from openpai_tasks.server.scheduling.allocation import FreeResources, StartDecision
+from openpai_tasks.server.scheduling.idle import IdleWatch
+from openpai_tasks.server.scheduling.keeping import SLACK, TAIL, find_failure
 from openpai_tasks.server.scheduling.launcher import Launcher
 from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.scheduling.queries import SchedulerQueries, WaitingJob
-from openpai_tasks.server.scheduling.task_end import read_log_end
+from openpai_tasks.server.scheduling.task_end import read_gpu_percent, read_log_end
+from openpai_tasks.server.scheduling.turns import Turns
 from openpai_tasks.server.ssh.logins import SshLogins
 from openpai_tasks.server.state.records import Job, Task
 from openpai_tasks.server.state.state import State, now
@@ -43,7 +46,6 @@ QUIET = 0.05  # seconds without the end of a task, after which there is time to 
 EXPLAIN_AFTER = 1.0  # seconds that a job may wait without an event that explains it, while tasks end
 MOST_ENDED = 500  # tasks looked up by folder; SQLite takes about 1000 values in a statement
 MOST_STARTED = 100  # jobs in a turn, which is one transaction
-PAGE = 20  # waiting jobs per query; often, only the first can start
 
 Polled = tuple[Task, TaskStatus | None, bytes]
 """A task, the engine's answer about it, and the end of its log if it has failed."""
@@ -52,7 +54,7 @@ BURST_LATEST = 15.0  # seconds after which its jobs are started even if it conti
 
 
 class Scheduler:
-    """First in, first out within a virtual cluster; by default all tasks of a job start together."""
+    """Users and their sweeps take turns in a virtual cluster; by default, a job's tasks start together."""
 
     def __init__(
         self,
@@ -68,10 +70,12 @@ class Scheduler:
         self._clusters = dict(virtual_clusters) or {"default": engine.capacity().total}
         self._enforce = enforce
         self._queries = SchedulerQueries(state.database)
+        self._turns = Turns(self._queries)
         self._progress = Progress(state)
         self._launcher = Launcher(
             state, self._progress, engine, os.environ, logins or SshLogins(state.folder), storages or {}
         )
+        self._idle = IdleWatch(state, engine)
         self._closing = False
         self._next_poll = 0.0  # when to poll all tasks again
         self._has_started = False  # some job, in this turn
@@ -114,11 +118,11 @@ class Scheduler:
                     self._engine.hold(self._queries.unfinished()[0])
                     self._launcher.recover(self._queries.alive())
                     recovered = True
-                pause = self._turn(ended)
+                ended = self._engine.wakeups.wait(self._turn(ended))
             except Exception:  # the next turn may succeed
                 log.exception("a turn of the scheduler failed")
-                pause = POLL_SECONDS
-            ended = self._engine.wakeups.wait(pause)
+                ended = set()
+                time.sleep(POLL_SECONDS)
 
     def _turn(self, ended: Collection[str]) -> float | None:
         """Do everything there is to do; return the seconds until the next turn unless it is woken.
@@ -126,8 +130,11 @@ class Scheduler:
         ``ended`` has the folders of tasks whose runners have signalled their end.
         """
         polled = self._poll(self._due(ended))  # before the transaction, as an engine may take a while
+        idle = self._idle.look(self._queries.running_with_gpus()) if self._idle.is_due() else {}
         with self._state.database.transaction():
             self._record_all(polled)
+            for key, span in idle.items():
+                self._idle.act(key, span, now())
             has_alive = self._queries.has_alive()
             for key in self._queries.stopping():
                 self._wait_reasons.pop(key, None)
@@ -154,17 +161,32 @@ class Scheduler:
         """Ask the engine once about all these tasks."""
         began = time.monotonic()
         statuses = self._engine.poll(tasks) if tasks else {}
-        found = [
-            (task, statuses.get(task.uid), self._log_end(task, statuses.get(task.uid))) for task in tasks
-        ]
+        answers = [(task, statuses.get(task.uid)) for task in tasks]
+        found = [(task, self._with_gpu_use(task, one), self._log_end(task, one)) for task, one in answers]
+        for task, status in answers:
+            if task.kept and task.kept + SLACK < now() and isinstance(status, TaskRunning):
+                self._engine.stop(task)
         if not self._next_poll:
             took = time.monotonic() - began
             self._next_poll = time.monotonic() + min(max(POLL_SECONDS, 10 * took), SLOWEST_POLL) * 0.9
         return found
 
-    def _log_end(self, task: Task, status: TaskStatus | None) -> bytes:
-        """Return the end of the log of a task that has failed."""
+    def _with_gpu_use(self, task: Task, status: TaskStatus | None) -> TaskStatus | None:
+        """Add the use of its GPUs to the end of a task."""
+        if not isinstance(status, TaskExit):
+            return status
         try:
+            return replace(status, gpu_percent=read_gpu_percent(self._engine, task))
+        except (OSError, PaiError):
+            log.exception("cannot read the use of GPUs of task %s-%s of %s", task.role, task.index, task.job)
+            return status
+
+    def _log_end(self, task: Task, status: TaskStatus | None) -> bytes:
+        """Return the end of the log of a task that has failed, also if it is kept."""
+        try:
+            if task.kept == 0 and isinstance(status, TaskRunning):
+                is_kept = find_failure(task, read_log_end(self._engine, task, TAIL))
+                return read_log_end(self._engine, task) if is_kept else b""
             has_failed = isinstance(status, TaskExit) and status.user_code and not status.stopped
             return read_log_end(self._engine, task) if has_failed else b""
         except (OSError, PaiError):
@@ -193,12 +215,15 @@ class Scheduler:
         for key, tasks in begun.items():
             self._wait_reasons.pop(key, None)
             self._progress.begin_queued(key, tasks)
+            self._idle.expect(key)
         for key, why in reasons.items():
             self._report_wait(key, why)
 
     def _record(self, task: Task, status: TaskStatus | None, log_end: bytes) -> None:
         for note in self._engine.notes(task):
             self._state.add_event(task.job, note.type, note.reason, note.message, task, once=True)
+        if isinstance(status, TaskRunning) and (failure := find_failure(task, log_end)):
+            self._progress.keep(task, failure)
         if isinstance(status, TaskExit):
             self._progress.finish(task, status, log_end)
             self._state.database.when_committed(lambda: self._engine.forget(task))
@@ -217,20 +242,19 @@ class Scheduler:
         If tasks end all the time (``is_busy``), most jobs start before anyone could read why they wait.
         """
         self._is_full = self._has_started = self._has_more = False
-        queues = self._queries.queues()
-        if not queues:
-            return
         if self._engine.schedules and (left := self._burst.remaining()) > 0:
             yield left
             return
+        heads = list(self._queries.heads())
+        if not heads:
+            return
+        queues = list(dict.fromkeys(head.job.virtual_cluster for head in heads))
         free = self._free_resources()
-        blocked: dict[str, str] = {}  # virtual cluster -> the job that all others in it wait for
-        waits: dict[str, str] = {}  # job -> why it cannot start
+        blocked: dict[str, WaitingJob] = {}  # virtual cluster -> the job that all others in it wait for
+        waits: dict[str, StartDecision] = {}  # why each job cannot start
         started = 0
-        for one in heapq.merge(*(self._queue(name, blocked) for name in queues), key=lambda one: one.queued):
+        for one in self._turns.in_order(heads, blocked):
             cluster = one.job.virtual_cluster
-            if cluster in blocked:
-                continue
             if one.not_before > now():
                 yield (one.not_before - now()) / 1000
                 continue
@@ -239,35 +263,34 @@ class Scheduler:
                 yield 0.0  # in the next turn, so that others can write in between
                 return
             answer = self._try_start(one, free)
-            started += answer.start
-            self._has_started |= answer.start
+            if answer.start:
+                started += 1
+                self._has_started = True
+                self._turns.take(one)
             if answer.retry_after is not None:
                 yield answer.retry_after
             if not answer.start:
-                waits[one.job.key] = answer.why
+                waits[one.job.key] = answer
                 stuck = [] if answer.never_starts else queues if answer.machine_full else [cluster]
-                blocked.update((name, one.job.key) for name in stuck if name not in blocked)
+                blocked.update((name, one) for name in stuck if name not in blocked)
+        self._turns.keep(blocked)
         self._is_full = len(blocked) == len(self._clusters)
         if is_busy and time.monotonic() < self._explain_at:
             yield QUIET
-        elif "" not in waits.values():  # otherwise, the reason is known soon
-            self._explain({cluster: blocked.get(cluster) for cluster in queues}, waits)
+        elif all(one.why for one in waits.values()):  # otherwise, the reason is known soon
+            self._explain(
+                {name: blocked[name].job.key if name in blocked else None for name in queues}, waits
+            )
 
     def _free_resources(self) -> FreeResources:
         tasks, usage = self._queries.unfinished()
         self._engine.hold(tasks)
         total = None if self._engine.schedules else self._engine.capacity().total
-        return FreeResources(total, self._clusters, usage, self._enforce)
-
-    def _queue(self, name: str, blocked: Mapping[str, str]) -> Iterator[WaitingJob]:
-        """Yield the jobs of one virtual cluster, until one of them has to wait."""
-        place = 0
-        while name not in blocked and (page := self._queries.queue(name, place, PAGE)):
-            for one in page:
-                if name in blocked:
-                    return
-                yield one
-            place = page[-1].queued
+        self._turns.begin(total, usage)
+        used: dict[str, ResourceAmount] = {}
+        for (cluster, *_), amount in usage.items():
+            used[cluster] = used.get(cluster, NOTHING) + amount
+        return FreeResources(total, self._clusters, used, self._enforce)
 
     def _try_start(self, one: WaitingJob, free: FreeResources) -> StartDecision:
         try:
@@ -275,6 +298,9 @@ class Scheduler:
         except Shortage as err:
             return _wait_for(err)
         except PaiError as err:
+            if shortage := shortages.find_shortage(err):
+                why = f"cannot start yet: {shortages.describe(shortage)}"
+                return StartDecision(False, why, machine_full=True, retry_after=POLL_SECONDS)
             self._progress.refuse(one.job.key, str(err))
             self._engine.hold(self._queries.unfinished()[0])  # its ports and GPUs are free again
             self.wake()  # and so are its resources
@@ -286,6 +312,7 @@ class Scheduler:
         if answer.start:
             tasks = self._launcher.waiting_tasks(job)
             self._launcher.launch(job, tasks)
+            self._idle.expect(job.key)
             self._warn(job.key, answer)
             free.take(job.virtual_cluster, one.need)
         return answer
@@ -320,18 +347,19 @@ class Scheduler:
         if answer.why:
             self._state.add_event(key, "Warning", "LargerThanCluster", answer.why)
 
-    def _report_wait(self, key: str, why: str) -> None:
-        """Add an event that explains why the job waits; only if the reason has changed."""
+    def _report_wait(self, key: str, why: str, never_starts: bool = False) -> None:
+        """Add an event that explains why the job waits, a warning if in vain; only if the reason changed."""
         if why and self._wait_reasons.get(key) != why:
             self._wait_reasons[key] = why
-            self._state.add_event(key, "Warning", "FailedScheduling", why)
+            kind = "Warning" if never_starts else "Normal"
+            self._state.add_event(key, kind, "FailedScheduling", why)
             self._queries.mark_explained([key])
 
-    def _explain(self, heads: Mapping[str, str | None], waits: Mapping[str, str]) -> None:
+    def _explain(self, heads: Mapping[str, str | None], waits: Mapping[str, StartDecision]) -> None:
         """Add one event to each job that cannot start, and to those that wait behind one."""
         self._explain_at = time.monotonic() + EXPLAIN_AFTER
-        for key, why in waits.items():
-            self._report_wait(key, why)
+        for key, answer in waits.items():
+            self._report_wait(key, answer.why, answer.never_starts)
         for cluster, head in heads.items():
             behind = f"behind job {head} " if head else ""
             keys = self._queries.unexplained(cluster)

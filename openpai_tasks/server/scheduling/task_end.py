@@ -8,9 +8,11 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
+from openpai_tasks import causes
 from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.document.masking import STARS
 from openpai_tasks.server.engines.base import Engine, TaskExit
+from openpai_tasks.server.engines.runner import usage
 from openpai_tasks.server.state.records import Task
 from openpai_tasks.server.state.state import now
 
@@ -21,14 +23,28 @@ NOT_FOUND = 127  # exit code of shells for an unknown command
 _SHORTEST = 3  # a shorter secret would be found in most texts
 
 
-def read_log_end(engine: Engine, task: Task) -> bytes:
-    """Return the end of a task's log; empty if there is none."""
+def read_log_end(engine: Engine, task: Task, size: int = SEARCHED) -> bytes:
+    """Return the last bytes of a task's log; empty if there is none."""
     try:
         with engine.open_log(task, "all") as file:
-            file.seek(max(0, file.seek(0, io.SEEK_END) - SEARCHED))
-            return file.read(SEARCHED)
+            file.seek(max(0, file.seek(0, io.SEEK_END) - size))
+            return file.read(size)
     except FileNotFoundError:
         return b""
+
+
+def read_gpu_percent(engine: Engine, task: Task) -> float | None:
+    """Return the mean use of a task's GPUs; None if it has none, or nothing was recorded."""
+    if not task.gpu or not engine.records_usage:
+        return None
+    try:
+        with engine.open_log(task, usage.FILE) as file:
+            rows = usage.parse_rows(file.read(usage.MOST_BYTES).decode("ascii", "replace"))
+    except FileNotFoundError:
+        return None
+    found = usage.merge(rows).values if rows else {}
+    means = [mean for name, (mean, _) in found.items() if name.startswith("gpu") and name[3:].isdecimal()]
+    return min(100.0, sum(means) / len(means)) if means else None
 
 
 def with_exit(task: Task, end: TaskExit, job_is_stopped: bool) -> Task:
@@ -46,6 +62,20 @@ def with_exit(task: Task, end: TaskExit, job_is_stopped: bool) -> Task:
         diagnostics=words + more,
         peak_memory_mb=end.peak_memory_mb,
         cpu_seconds=end.cpu_seconds,
+        gpu_percent=end.gpu_percent,
+    )
+
+
+def with_kept_exit(task: Task, end: TaskExit) -> Task:
+    """Return a task whose failure was recorded while it was kept, with its final state."""
+    return dataclasses.replace(
+        task,
+        state=states.FAILED,
+        sub_state=states.COMPLETED,
+        completed=end.ended or now(),
+        peak_memory_mb=end.peak_memory_mb,
+        cpu_seconds=end.cpu_seconds,
+        gpu_percent=end.gpu_percent,
     )
 
 
@@ -57,7 +87,16 @@ def with_cause(task: Task, end: TaskExit, log: bytes, secrets: dict[str, Any]) -
         exit_code=code if end.platform_code is None else end.platform_code,
         matched=mask_secrets(matched, secrets),
         log_end=mask_secrets(last_lines(log, LAST_LINES, LONGEST_END), secrets),
+        cause=mask_secrets(_headline(log, end), secrets),
     )
+
+
+def _headline(log: bytes, end: TaskExit) -> str:
+    """Return the cause of a failure in one line, as `job.why` finds it; empty if nothing says so."""
+    if end.platform_code is not None and end.reason:
+        return end.reason
+    found = causes.find_cause(last_lines(log, causes.READ_LINES, SEARCHED).splitlines(), end.user_code)
+    return found.headline if found else ""
 
 
 def _exit_code(task: Task, end: TaskExit, job_is_stopped: bool) -> int:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from openpai_tasks.files.regular import open_regular
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import ssh_plugin
 from openpai_tasks.settings.key_pairs import KeyPair
 
 FOLDER, READY, FAILED = "ssh", "ready", "failed"
+CRASH = "crash"
+"""The file with the folder and variables of a failed shell, as a script; see scheduling/keeping.py."""
+LONGEST_REASON = 1000  # bytes of the reason for a failure that are read
 HOST = "127.0.0.1"
 NOT_SERVED, SERVED = ssh_plugin.NOT_SERVED, "SshServed"
 """The reasons of the job's events about the SSH service."""
@@ -63,7 +67,7 @@ def is_ready(task_folder: Path) -> bool:
 def failure(task_folder: Path) -> str:
     """Return why the service failed to start; empty if it did not fail."""
     try:
-        with open(f"{task_folder}/{FOLDER}/{FAILED}", encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
-    except (FileNotFoundError, NotADirectoryError):
+        with open_regular(f"{task_folder}/{FOLDER}/{FAILED}") as file:
+            return file.read(LONGEST_REASON).decode("utf-8", "replace").strip()
+    except FileNotFoundError:
         return ""

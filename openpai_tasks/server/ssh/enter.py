@@ -13,6 +13,8 @@ import contextlib
 import os
 import sys
 
+RESTORE = 'pai_folder=$PWD; . "$0"; cd "$PWD" || cd "$pai_folder"; exec "$@"'
+"""Restores the folder and the variables of a crash before a command; see scheduling/keeping.py."""
 KEPT = (b"TERM", b"SSH_CLIENT", b"SSH_CONNECTION", b"SSH_TTY", b"SSH_AUTH_SOCK")
 
 
@@ -27,6 +29,10 @@ def main(folder: str, shell: str, *terminal: str) -> None:
     variables[b"SHLVL"] = b"1"
     os.chdir(os.path.join(folder, "work"))
     words = [shell] if command is None else [shell, "-c", os.fsdecode(command)]
+    crash = os.path.join(folder, "crash")
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.getsize(crash):
+            words = [shell, "-c", RESTORE, crash, *words]
     os.execve(shell, words, variables)
 
 

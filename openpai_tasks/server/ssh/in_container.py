@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from openpai_tasks.server.ssh import FAILED, HOST, NOT_SERVED, READY, ROOT, SshLogin
+from openpai_tasks.server.ssh import CRASH, FAILED, HOST, NOT_SERVED, READY, ROOT, SshLogin
+from openpai_tasks.server.ssh.enter import RESTORE
 from openpai_tasks.server.ssh.layout import (
     AUTHORIZED,
     CLIENT_CONFIG,
@@ -75,8 +76,12 @@ _SESSION = f"""\
 done <{ENVIRONMENT}
 cd "$work"
 shell=$(command -v bash || echo /bin/sh)
-[ -z "${{SSH_ORIGINAL_COMMAND+x}}" ] || exec "$shell" -c "$SSH_ORIGINAL_COMMAND"
-exec "$shell"
+set -- "$shell"
+[ -z "${{SSH_ORIGINAL_COMMAND+x}}" ] || set -- "$shell" -c "$SSH_ORIGINAL_COMMAND"
+for crash in {BASE}/io/{CRASH} {BASE}/{CRASH}; do
+  [ ! -s "$crash" ] || exec "$shell" -c '{RESTORE}' "$crash" "$@"
+done
+exec "$@"
 """
 
 

@@ -189,8 +189,12 @@ class SshSession:
         if code < 0:
             self._channel.exit_with_signal(signal.Signals(-code).name.removeprefix("SIG"))
         else:
-            self._channel.exit(code)
+            self._channel.exit(self._exit_code(code))
         await self._channel.wait_closed()
+
+    def _exit_code(self, code: int) -> int:
+        """Return the exit code of the session, by that of its process, after all output."""
+        return code
 
     def _resize(self, columns: int, rows: int, width: int, height: int) -> None:
         if self._terminal is not None:
@@ -299,7 +303,7 @@ async def serve(address: str, port: int, shell: str) -> None:
     except OSError as err:
         fail(f"cannot listen on port {port}: {err.strerror}")
     os.chdir("work")  # where relative paths start
-    open(ready, "a").close()
+    os.close(os.open(ready, os.O_WRONLY | os.O_CREAT, 0o600))
     while os.getppid() == runner:
         await asyncio.sleep(LOOK_AFTER)
 

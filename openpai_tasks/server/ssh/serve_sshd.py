@@ -31,7 +31,7 @@ def main(program: str) -> None:
     bound = bind(os.environ[ADDRESS], int(os.environ[PORT]))
     check(program)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps them
-    open(READY, "a").close()
+    os.close(os.open(READY, os.O_WRONLY | os.O_CREAT, 0o600))
     while os.getppid() == runner:
         with contextlib.suppress(TimeoutError):
             connection, _ = bound.accept()

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from openpai_tasks.lazy_dataclass import dataclass
 
+RELEASED = 1
+"""What ``Task.kept`` is instead of a time for a failed task that is not kept any longer."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -34,7 +37,12 @@ class Job:
     launched: int | None = None
     completed: int | None = None
     exit_code: int | None = None
-    user_exit_code: int | None = None  # of the command, only for failed jobs in lists
+    user_exit_code: int | None = None  # of a command that failed, only in lists
+    cause: str | None = None  # why it failed, likewise
+    kept_until: int | None = None  # of a failed task that is kept, likewise
+    requeues: int = 0  # since the user last set START
+    stop_reason: str = ""  # why the server stopped it
+    gpus_idle_since: int | None = None  # while they are
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,7 @@ class Attempt:
     trigger_index: int | None
     matched: str = ""  # the words in the deciding task's log that explain the failure
     log_end: str = ""  # the last lines of that log
+    cause: str = ""  # why it failed, in one line
 
 
 @dataclass(frozen=True)
@@ -79,8 +88,12 @@ class Task:
     diagnostics: str = ""
     matched: str = ""
     log_end: str = ""
+    cause: str = ""
     peak_memory_mb: int | None = None  # of a task that has ended, if its engine reports it
     cpu_seconds: float | None = None
+    gpu_percent: float | None = None  # mean use of its GPUs, if that was recorded
+    gpu: int = 0  # how many GPUs it asked for
+    kept: int | None = None  # until when it is kept after its failure; 0 before, None if it is not to be kept
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,14 @@ from typing import Any
 from openpai_tasks.errors import Conflict, NotFound
 from openpai_tasks.files.removal import discard
 from openpai_tasks.protocol import JobDocument, states, validate
+from openpai_tasks.protocol.document.policy import HIGHEST, priority_rank
 from openpai_tasks.protocol.environment import decode
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.server.resources import ResourceAmount, demand
 from openpai_tasks.server.state import schema
 from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.dependencies import IS_READY, Dependencies
+from openpai_tasks.server.state.job_hooks import HookTable
 from openpai_tasks.server.state.query import JobQuery, Statement
 from openpai_tasks.server.state.records import Attempt, Event, Job, Task
 from openpai_tasks.server.state.schema import SCHEMA
@@ -34,6 +37,7 @@ from openpai_tasks.settings.home import make_private
 __all__ = ["SCHEMA", "JobQuery", "State", "now"]
 
 START, STOP = "START", "STOP"
+USER_STOP = "the user stopped the job"
 REMOVED = ".removed"  # folder of folders that are being deleted; names of jobs' folders do not begin so
 _MOST_CACHED = 1000  # number of parsed documents in the cache
 _LONGEST_FOLDER = 150  # bytes; file systems allow up to 255
@@ -66,46 +70,79 @@ class State:
 
     def __init__(self, database: Database, folder: Path, joint: str = "\n") -> None:
         self.database = database
+        self.dependencies = Dependencies(database)
         self._joint = joint
         self.folder = make_private(folder)
         schema.complete(database)
+        self.hooks = HookTable(database)
         self._documents: dict[str, JobDocument] = {}
         self._documents_lock = threading.Lock()
         self.listen(lambda: None, lambda: None)
 
     def listen(self, submitted: Callable[[], None], changed: Callable[[], None]) -> None:
-        """Call ``submitted`` whenever a user submits a job, and ``changed`` for a stop or a new start."""
+        """Call ``submitted`` for a new job that may start, ``changed`` for a stop, new start or release."""
         self._submitted, self._changed = submitted, changed
 
     # Changes by users
 
     def submit(self, user: str, document: JobDocument, text: str, environment: str = "") -> Job:
-        """Add a job to the end of its virtual cluster's queue.
+        """Add a job to the end of its virtual cluster's queue; it may have to wait for other jobs first.
 
         ``text`` is its source, which is never shown; ``environment`` are variables of the submitter, as JSON.
         """
         job = _new_job(user, document)
         with self.database.transaction():
-            if not self._insert_job(job, document, text, environment):
+            after = self.dependencies.check(user, document.policy.after)
+            is_ready = all(ended for _, _, ended in after)
+            if not self._insert_job(job, document, text, environment, is_ready):
                 message = f"job {document.name} of user {user} exists already: choose another name"
                 raise Conflict(message, status=409, code="ConflictJobError")
+            folder = folder_name(job.key)
+            if (self.folder / folder).exists():  # of a job whose database is lost
+                self._set_aside(folder)
             self.add_attempt(job.key, 0)
+            self.dependencies.add(job.key, after)
         self._cache_document(job.key, document)
-        self.database.when_committed(self._submitted)  # a transaction around this one may go on
+        if is_ready:
+            self.database.when_committed(self._submitted)  # a transaction around this one may go on
         return job
 
     def add_v1_config(self, key: str, config: dict[str, Any]) -> None:
         self.database.write("INSERT INTO v1_configs VALUES (?, ?)", [key, json.dumps(config)])
 
-    def set_execution(self, key: str, value: str) -> None:
-        """Set STOP to end a waiting or running job, or START to begin a new attempt of a finished one."""
+    def set_execution(self, key: str, value: str, reason: str = "") -> None:
+        """Set STOP to end a waiting or running job, or START to begin a new attempt of a finished one.
+
+        ``reason`` is why the server itself stops the job.
+        """
         with self.database.transaction():
             job = self.existing_job(key)
             self.database.write("UPDATE jobs SET execution = ? WHERE key = ?", [value, key])
             if value == STOP and job.state not in states.FINAL:
-                self._begin_stop(job)
+                self._begin_stop(job, reason)
             elif value == START and job.state in states.FINAL:
+                self.dependencies.renew(key, job.user)
                 self.queue_attempt(key, job.attempt + 1, tries=0)
+                self.database.write("UPDATE jobs SET requeues = 0, stop_reason = '' WHERE key = ?", [key])
+        self.database.when_committed(self._changed)
+
+    def move_first(self, key: str) -> None:
+        """Put a waiting job before the other waiting jobs of its owner in its virtual cluster."""
+        with self.database.transaction():
+            job = self.existing_job(key)
+            changed = self.database.write(
+                "UPDATE jobs SET rank = max(rank, 1 + (SELECT max(?, coalesce(max(other.rank), 0))"
+                " FROM jobs AS other WHERE other.pending = 1 AND other.virtual_cluster = jobs.virtual_cluster"
+                " AND other.user = jobs.user AND other.key != jobs.key)) WHERE key = ? AND pending = 1",
+                [HIGHEST, key],
+            )
+            if not changed:
+                message = f"job {job.name} is {job.state}: only a job that waits to be started can be moved"
+                is_open = any(one.met is None for one in self.dependencies.of(key))
+                if job.state == states.WAITING and is_open:
+                    message = f"job {job.name} waits for other jobs: it can be moved once they have ended"
+                raise Conflict(message, status=409, code="ConflictJobError")
+            self.add_event(key, "Normal", "Moved", f"before the other waiting jobs of {job.user}", once=True)
         self.database.when_committed(self._changed)
 
     def remove(self, key: str) -> bool:
@@ -114,7 +151,12 @@ class State:
             job = self.job(key)
             if job is None or job.state not in states.FINAL:
                 return job is None
-            for table in ("tags", "job_sizes", "events", "tasks", "attempts"):
+            self.database.write(
+                "INSERT OR REPLACE INTO removed_jobs (rowid, last_end)"
+                " SELECT 1, max(?, coalesce((SELECT last_end FROM removed_jobs), 0))",
+                [job.completed or now()],
+            )
+            for table in ("tags", "job_sizes", "events", "tasks", "attempts", "dependencies"):
                 self.database.write(f"DELETE FROM {table} WHERE job = ?", [key])
             self.database.write("DELETE FROM jobs WHERE key = ?", [key])
             self.forget_document(key)
@@ -158,6 +200,10 @@ class State:
         keys = [row["key"] for row in self.database.rows(*query.page(start))]
         found = {row["key"]: schema.job(row) for row in self._job_rows(keys)}
         return [found[key] for key in keys if key in found]  # one may have been removed meanwhile
+
+    def jobs_by_key(self, keys: Sequence[str]) -> list[Job]:
+        """Return those of these jobs that exist, in any order, without their documents."""
+        return [schema.job(row) for row in self._job_rows(keys)]
 
     def count(self, query: JobQuery) -> int:
         """Return the number of matching jobs on all pages."""
@@ -271,40 +317,54 @@ class State:
         )
 
     def queue_attempt(self, key: str, number: int, tries: int, not_before: int = 0) -> None:
-        """Add a new attempt of the job to the end of the queue."""
+        """Add a new attempt of the job to the end of the queue, also if the last one was moved."""
+        rank = priority_rank(self.existing_job(key).priority)
         self.add_attempt(key, number)
         self.database.write("DELETE FROM job_sizes WHERE job = ?", [key])
         self.database.write(
             "UPDATE jobs SET state = ?, sub_state = ?, attempt = ?, tries = ?, not_before = ?,"
-            " completed = NULL, exit_code = NULL, pending = 1, explained = 0,"
-            " queued = (SELECT max(queued) + 1 FROM jobs) WHERE key = ?",
-            [states.WAITING, states.CREATION_PENDING, number, tries, not_before, key],
+            f" completed = NULL, exit_code = NULL, gpus_idle_since = NULL, pending = {IS_READY},"
+            " explained = 0, rank = ?, queued = (SELECT max(queued) + 1 FROM jobs) WHERE key = ?",
+            [states.WAITING, states.CREATION_PENDING, number, tries, not_before, rank, key],
         )
+
+    def release(self, key: str) -> None:
+        """Let a job that waits for no other job any more into its queue."""
+        self.database.write(
+            f"UPDATE jobs SET pending = 1 WHERE key = ? AND state = 'WAITING' AND {IS_READY}", [key]
+        )
+        self.database.when_committed(self._changed)
 
     def forget_document(self, key: str) -> None:
         with self._documents_lock:
             self._documents.pop(key, None)
 
-    def _insert_job(self, job: Job, document: JobDocument, text: str, environment: str) -> bool:
+    def _insert_job(
+        self, job: Job, document: JobDocument, text: str, environment: str, is_ready: bool
+    ) -> bool:
         """Insert a job; return False if it exists."""
         need = demand(document)
         added = self.database.write(
             "INSERT INTO jobs (key, user, name, virtual_cluster, config, source, execution, priority, state,"
             " sub_state, attempt, submitted, cpu, memory_mb, gpus, tasks, roles, gang, environment, pending,"
-            " queued) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, 1,"
+            " share, rank, queued) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
             " (SELECT coalesce(max(queued), 0) + 1 FROM jobs)) ON CONFLICT (key) DO NOTHING",
             [
                 *(job.key, job.user, job.name, job.virtual_cluster, job.config, text, job.execution),
                 *(job.priority, job.state, job.sub_state, job.submitted),
                 *(need.cpu, need.memory_mb, job.gpus, job.tasks, job.roles, document.gang, environment),
+                *(is_ready, document.sweep, priority_rank(document.priority)),
             ],
         )
         return added > 0
 
-    def _begin_stop(self, job: Job) -> None:
-        self.add_event(job.key, "Normal", "Stopping", "the user stopped the job")
+    def _begin_stop(self, job: Job, reason: str) -> None:
+        self.add_event(job.key, "Normal", "Stopping", f"stopped: {reason}" if reason else USER_STOP)
         values = [states.STOPPING, states.DELETION_PENDING, job.key]
         self.database.write("UPDATE jobs SET state = ?, sub_state = ?, pending = 0 WHERE key = ?", values)
+        self.database.write(
+            "UPDATE jobs SET stop_reason = ?, gpus_idle_since = NULL WHERE key = ?", [reason, job.key]
+        )
         values.append(str(job.attempt))
         self.database.write("UPDATE attempts SET state = ?, sub_state = ? WHERE job = ? AND id = ?", values)
 

@@ -134,6 +134,7 @@ def _queue_items(
                 counter.watch.found(step.entry.size)
                 add_item(step)
         elif isinstance(step, CopyFailure):
+            counter.watch.found(0)
             counter.fail(step.path, step.reason)
         elif rules.delete:
             extra.append(step)

@@ -11,12 +11,12 @@ from openpai_tasks.net import addresses
 from openpai_tasks.protocol.document import job_storage
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.client import V1
+from openpai_tasks.storage.hdfs.web.name_nodes import WEB_PORTS
 from openpai_tasks.storage.kinds import UserStorage, rooted
 from openpai_tasks.storage.store import StorageSpec, Store
 
 PYLON = "/webhdfs/api/v1"
 NATIVE_PORTS = (8020, 9000, 9820)  # of Hadoop's native protocol; the web port is a different one
-WEB_PORTS = (9870, 50070, 5070)  # of Hadoop 3, Hadoop 2 and OpenPAI
 
 
 def open_store(spec: StorageSpec) -> HdfsStore:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from openpai_tasks.errors import NoSuchPath, NotFound, PathError
+from openpai_tasks.errors import NoSuchPath, NotFound, PaiError, PathError
 from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.storage.hdfs.digest import CRC_NAMES, BlockHasher, Shape
 from openpai_tasks.storage.hdfs.native.files import FileLayout, NativeClient
@@ -28,6 +28,7 @@ from openpai_tasks.storage.store import (
     Hasher,
     KeepsModes,
     KnowsPlaces,
+    ReadsRanges,
     base,
     check_name,
     is_closed,
@@ -39,7 +40,7 @@ from openpai_tasks.storage.store import (
 RECOVERY = 20.0  # seconds for a data node to report what it has of a file
 
 
-class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
+class HdfsStore(Appends, ChecksBytes, ReadsRanges, KeepsModes, KnowsPlaces):
     """The files below ``root`` of an HDFS; threads share its connections."""
 
     kind = "hdfs"
@@ -102,7 +103,8 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
 
     def urls(self, path: str) -> tuple[str, ...]:
         """Return the WebHDFS URLs of the file, one for each name node, not escaped."""
-        return tuple(f"{self._scheme}://{host}{self._prefix}{self._real(path)}" for host in self.hosts)
+        hosts = self._names.found_hosts()
+        return tuple(f"{self._scheme}://{host}{self._prefix}{self._real(path)}" for host in hosts)
 
     def stat(self, path: str) -> Entry | None:
         real = self._real(path)
@@ -154,11 +156,24 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         return self._http.read(self._real(path), path, offset, length)
 
+    def read_range(self, path: str, offset: int, length: int) -> Iterator[bytes]:
+        """Yield a part of a file from the data nodes directly, or where that fails by WebHDFS."""
+        done = 0
+        with contextlib.suppress(PaiError):
+            for piece in self._read_directly(path, offset, length) or ():
+                done += len(piece)
+                yield piece
+        if done < length:
+            yield from self.read(path, offset + done, length - done)
+
     def read_checked(self, path: str, size: int) -> Iterator[bytes] | None:
+        return self._read_directly(path, 0, size)
+
+    def _read_directly(self, path: str, offset: int, length: int) -> Iterator[bytes] | None:
         real = self._real(path)
         if not (self._new_layout() and self._opened(real, is_new=False)):
             return None
-        return self._native.read(real, path, 0, size)
+        return self._native.read(real, path, offset, length)
 
     def write_checked(self, path: str, pieces: Iterable[bytes], size: int | None) -> bool:
         real, layout = self._new(path), self._new_layout()

@@ -14,13 +14,13 @@ from dataclasses import field
 from typing import IO, BinaryIO, cast
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.files.tar_headers import LimitedHeaders, iter_members, open_tar
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import RUNTIME
 from openpai_tasks.storage.job_files.sources import SourceFile
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.retry import CorruptData
 from openpai_tasks.storage.store import PIECE
-from openpai_tasks.storage.tar_headers import LimitedHeaders, open_tar
 
 MADE = 946_684_800
 """The time of every file in an archive: 2000-01-01, as `tar` and Python's wheels do not accept 1970."""
@@ -100,8 +100,7 @@ def iter_files(content: BinaryIO) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]
     with gzip.GzipFile(fileobj=content, mode="rb") as packed:
         file = LimitedHeaders(packed, MOST_HEADERS, largest)
         with open_tar(file) as tar:
-            while (info := tar.next()) is not None:
-                vars(tar)["members"] = []  # otherwise it would remember all of them
+            for info in iter_members(tar):
                 if info.issparse() or info.size < 0:
                     raise PathError(f"{info.name!r} is sparse or has no valid size")
                 file.check_end(info.offset_data + info.size)
@@ -109,6 +108,15 @@ def iter_files(content: BinaryIO) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]
                     file.is_content = True
                     yield info, cast(IO[bytes], tar.extractfile(info))
                     file.is_content = False
+
+
+def iter_own_files(content: BinaryIO) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
+    """Yield the user's files of an archive, without our runtime."""
+    return ((info, file) for info, file in iter_files(content) if not _is_runtime(info.name))
+
+
+def _is_runtime(name: str) -> bool:
+    return name.startswith(f"{RUNTIME}/")
 
 
 def _scratch() -> BinaryIO:
@@ -147,10 +155,15 @@ def _open(source: SourceFile) -> BinaryIO:
 
 
 def _member(info: tarfile.TarInfo, file: IO[bytes]) -> ArchiveMember:
-    hashed = _HashingFile(file, bool(info.mode & 0o100))
+    return ArchiveMember(info.name, info.size, hash_file(file, bool(info.mode & 0o100)))
+
+
+def hash_file(file: IO[bytes], can_run: bool) -> str:
+    """Return the digest of a member with this content."""
+    hashed = _HashingFile(file, can_run)
     while hashed.read(PIECE):
         pass
-    return ArchiveMember(info.name, info.size, hashed.digest.hexdigest())
+    return hashed.digest.hexdigest()
 
 
 def _archive(content: BinaryIO, members: tuple[ArchiveMember, ...]) -> Archive:
@@ -159,7 +172,7 @@ def _archive(content: BinaryIO, members: tuple[ArchiveMember, ...]) -> Archive:
     while piece := content.read(PIECE):
         digest.update(piece)
         size += len(piece)
-    own = tuple(member for member in members if not member.name.startswith(f"{RUNTIME}/"))
+    own = tuple(member for member in members if not _is_runtime(member.name))
     return Archive(digest.hexdigest(), size, own, content)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import sysconfig
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,12 @@ DEEPEST = 200  # folders in one another
 MOST_LINKS = 100  # ways to one folder: links to folders with links to folders would never end
 
 
+RUNTIME_PACKAGES: list[Path] = []
+"""Folders of other packages that every job can import; a package that is loaded here may add itself."""
+OLD_SDK = "openpaisdk"
+"""Its scripts import it in their jobs, too, so every job can if it is installed here."""
+
+
 @dataclass(frozen=True)
 class SourceFile:
     """A file on this machine, and its relative name in the job's working folder."""
@@ -34,16 +41,18 @@ class SourceFile:
     """The folder, or the file itself, that symlinks must not lead out of; empty if they may."""
 
 
-def collect(paths: Sequence[str], root: Path) -> tuple[SourceFile, ...]:
+def collect(
+    paths: Sequence[str], root: Path, leave_out: Callable[[str], object] = lambda name: None
+) -> tuple[SourceFile, ...]:
     """Return every file in ``paths`` (relative to ``root``) once, sorted by name.
 
     A path that is named itself is taken even if an ignore file lists it; inside a named folder the ignore
     rules apply. A path outside ``root`` keeps only its last name. Symlinks are followed, but not out of a
-    fence.
+    fence. ``leave_out`` is called with what cannot be sent: broken symlinks, links to a folder above, pipes.
     """
     found: dict[str, SourceFile] = {}
     for given in paths:
-        for source in _find(given, root):
+        for source in _find(given, root, leave_out):
             if isinstance(paths, ConfinedSources):
                 source = _confine(source, root, paths)
             other = found.setdefault(source.name, source)
@@ -56,11 +65,13 @@ def runtime_files() -> tuple[SourceFile, ...]:
     """Return the files with which a job's program can import ``openpai_tasks.runtime``."""
     package = Path(__file__).parents[2]
     shim = package / "sdk" / "payloads" / "runtime_shim.py"
-    ours = {"__init__.py": shim, "runtime.py": package / "runtime.py"}
-    return tuple(_source(path, f"{RUNTIME}/openpai_tasks/{name}") for name, path in ours.items())
+    files = {"openpai_tasks/__init__.py": shim, "openpai_tasks/runtime.py": package / "runtime.py"}
+    packages = [Path(sysconfig.get_path("purelib"), OLD_SDK), *RUNTIME_PACKAGES]
+    files |= {f"{one.name}/{path.name}": path for one in packages for path in one.glob("*.py")}
+    return tuple(_source(path, f"{RUNTIME}/{name}") for name, path in files.items())
 
 
-def _find(given: str, root: Path) -> Iterator[SourceFile]:
+def _find(given: str, root: Path, leave_out: Callable[[str], object]) -> Iterator[SourceFile]:
     if not given.strip():
         raise PathError("a source is empty: name a file or a folder, `.` for this one")
     path = Path(os.path.normpath(root / given))
@@ -75,7 +86,8 @@ def _find(given: str, root: Path) -> Iterator[SourceFile]:
         rules = _inherited_rules(path, root) if path.is_relative_to(root) else []
         within = [one for one in (path, *path.parents) if one.is_relative_to(root) and one != root]
         is_ignored = any(_is_ignored(one, True, _inherited_rules(one, root)) for one in within)
-        yield from _walk(path, "" if name == os.curdir else name, rules, is_ignored, frozenset(), Counter())
+        name = "" if name == os.curdir else name
+        yield from _walk(path, name, rules, is_ignored, frozenset(), Counter(), leave_out)
     else:
         raise PathError(f"a source must be a file or a folder, and {given!r} is neither")
 
@@ -112,12 +124,19 @@ def _rules_in(folder: Path) -> Rules:
 
 
 def _walk(
-    folder: Path, name: str, rules: Rules, is_ignored: bool, above: frozenset[Path], visits: Counter[str]
+    folder: Path,
+    name: str,
+    rules: Rules,
+    is_ignored: bool,
+    above: frozenset[Path],
+    visits: Counter[str],
+    leave_out: Callable[[str], object],
 ) -> Iterator[SourceFile]:
     """Yield the files; with ``is_ignored``, only those that a rule includes again."""
     real = folder.resolve()
-    if real in above:
-        return  # a symlink to a folder above
+    if real in above:  # a symlink to a folder above
+        leave_out(name)
+        return
     check_visit(str(folder), str(real), len(above), visits)
     rules = [*rules, *_rules_in(folder)]
     try:
@@ -130,9 +149,11 @@ def _walk(
             continue
         inner = os.path.join(name, entry.name)
         if is_folder:
-            yield from _walk(path, inner, rules, False, above | {real}, visits)
+            yield from _walk(path, inner, rules, False, above | {real}, visits, leave_out)
         elif os.path.isfile(entry):
             yield _source(path, inner)
+        else:
+            leave_out(inner)
 
 
 def check_visit(folder: str, real: str, depth: int, visits: Counter[str]) -> None:

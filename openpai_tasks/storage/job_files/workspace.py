@@ -112,7 +112,7 @@ class Workspace(WorkspaceLayout):
                 whose = f"cluster {other.cluster} has a job {other.job!r} of {other.user!r} with its files in"
                 raise Conflict(f"{whose} {self.job(reference.job)}; choose another job name", 409)
         if not known and OUTPUT in there and there - OWN_FILES:  # a package of PaddleCloud with its output
-            what = f"{self.job(reference.job)} holds output that is not of a job of yours"
+            what = f"{self.job(reference.job)} already contains output that none of your jobs wrote"
             raise Conflict(f"{what}; choose another job name", 409)
 
     def send(self, archive: Archive) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from openpai_tasks.errors import ConfigError, PathError
-from openpai_tasks.storage.packing import sequencefile, tar, tfrecord
+from openpai_tasks.storage.packing import har, sequencefile, tar, tfrecord
 from openpai_tasks.storage.packing.shards import Format
 
 FORMATS = {
     "tar": tar.FORMAT,
     "tfrecord": tfrecord.FORMAT,
     "sequencefile": sequencefile.FORMAT,
+    "har": har.FORMAT,
 }
 
 

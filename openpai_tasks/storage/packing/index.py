@@ -180,7 +180,7 @@ def _line(value: Any) -> bytes:
 
 def read(pieces: Iterable[bytes], url: str) -> Index:
     """Parse the text of an index; raise, with the line, if it is invalid or incomplete."""
-    batches = _batches(pieces, url)
+    batches = line_batches(pieces, url)
     first, *rest = next(batches, [b""])
     index, files, folders = _head(first, url)
     number = 1
@@ -194,17 +194,17 @@ def read(pieces: Iterable[bytes], url: str) -> Index:
     return index
 
 
-def read_shards(pieces: Iterable[bytes], url: str) -> list[Shard]:
-    """Return the shards, from the first line; the rest is not read."""
+def read_head(pieces: Iterable[bytes], url: str) -> Index:
+    """Return the index without its files, from the first line; the rest is not read."""
     line = bytearray()
     for piece in pieces:
         line += piece
         if b"\n" in piece or len(line) > LONGEST:
             break
-    return _head(bytes(line.partition(b"\n")[0]), url)[0].shards
+    return _head(bytes(line.partition(b"\n")[0]), url)[0]
 
 
-def _batches(pieces: Iterable[bytes], url: str) -> Iterator[list[bytes]]:
+def line_batches(pieces: Iterable[bytes], url: str) -> Iterator[list[bytes]]:
     """Yield complete lines, as many as have arrived; a last line without a line end counts, too."""
     left, size = [b""], 0
     for piece in pieces:
@@ -315,7 +315,7 @@ def _add_line(index: Index, values: Any, number: int, url: str) -> None:
 def check_member_name(name: str, where: str) -> str:
     """Return the name; raise if it could point outside the folder that it is unpacked into."""
     if not all(map(is_name, name.split("/"))):
-        raise PathError(f"{where} holds the name {name!r}, which leads out of its folder; refused")
+        raise PathError(f"{where} contains the name {name!r}, which leads out of its folder; refused")
     return name
 
 

@@ -66,7 +66,7 @@ def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Pack
     walked = _walk_tree(tree, target, form, index, watch)
     target.store.make_folder(target.path)
     targets.clear(target, there)
-    new = NewSet(target, _unused_prefix(walked, there, rules), there.shards)
+    new = NewSet(target, _unused_prefix(walked, there, rules), there.files)
     try:
         new.begin()
         for number, shard in enumerate(cut(walked.members(), rules.shard_size, form.measure)):
@@ -95,7 +95,7 @@ def _walk_tree(tree: Location, target: Location, form: Format, index: Index, wat
             watch.found(size)
             if form.most and size > form.most:
                 large = next(member.path for member in folder.members() if member.size > form.most)
-                raise PathError(f"{large}: a file of 2 GiB or more can only be packed as tar")
+                raise PathError(f"{large}: a file of 2 GiB or more can only be packed as tar or har")
     return walked
 
 

@@ -13,8 +13,8 @@ from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.crc import crc32c
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.packing import har, ranges
 from openpai_tasks.storage.packing import index as indexes
-from openpai_tasks.storage.packing import ranges
 from openpai_tasks.storage.packing.formats import find_format, format_of
 from openpai_tasks.storage.packing.index import UNKNOWN, Index, Shard
 from openpai_tasks.storage.packing.ranges import fetch
@@ -78,6 +78,8 @@ def _check(url: str, shards: list[Shard], sizes: list[int | None]) -> None:
 def _with_index(folder: Location) -> PackedSet:
     place = folder.join(indexes.NAME)
     if place.store.stat(place.path) is None:
+        if folder.store.stat(folder.join(har.MASTER).path):
+            return _open_har(folder)
         raise NoSuchPath(
             f"{folder.url} has no {indexes.NAME}: no packed files, or an incomplete pack; "
             "name shards themselves to read them without it"
@@ -86,6 +88,18 @@ def _with_index(folder: Location) -> PackedSet:
     index = retrying(lambda: indexes.read(store.read(place.path), url), Watch().wait)
     find_format(index.format)
     return PackedSet(folder.url, index, locate_shards(folder, index))
+
+
+def _open_har(folder: Location) -> PackedSet:
+    """Open an archive that Hadoop made."""
+    store, there = folder.store, folder.store.list(folder.path)
+    own = (har.INDEX, har.MASTER)
+    shards = [Shard(each.name, each.size) for each in there if not each.is_folder and each.name not in own]
+    master, index = folder.join(har.MASTER).path, folder.join(har.INDEX).path
+    found = retrying(
+        lambda: har.read(store.read(master), store.read(index), shards, folder.url), Watch().wait
+    )
+    return PackedSet(folder.url, found, [folder.join(shard.name) for shard in shards])
 
 
 def _without_index(found: list[Location]) -> PackedSet:

@@ -112,11 +112,11 @@ class PackedStore(ReadOnlyStore, ReadsSmallFiles):
         for number in self._order:
             raw = names.raw(number)
             if raw == last:
-                raise PathError(f"{self._set.url} holds {names[number]!r} twice; refused")
+                raise PathError(f"{self._set.url} contains {names[number]!r} twice; refused")
             last = raw
         for folder in self._folders:
             if self._number(folder) is not None:
-                raise PathError(f"{self._set.url} holds {folder!r} as a file and as a folder; refused")
+                raise PathError(f"{self._set.url} contains {folder!r} as a file and as a folder; refused")
 
 
 class _Folders:

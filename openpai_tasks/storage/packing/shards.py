@@ -5,7 +5,7 @@ Every format writes a file in one piece, so that its content is one range of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from openpai_tasks.lazy_dataclass import dataclass
@@ -52,3 +52,8 @@ class Format:
     most: int = 0
     """The largest size of a file in bytes; 0 for any."""
     holds_folders: bool = False
+    folder_suffix: str = ""
+    """What the name of the target folder must end with."""
+    companions: tuple[str, ...] = ()
+    """Names of files beside the shards by which other programs read the set."""
+    encode_companions: Callable[[Index], Sequence[bytes]] | None = None

@@ -8,10 +8,10 @@ import zlib
 from typing import BinaryIO
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.files.tar_headers import LimitedHeaders, iter_members, open_tar
 from openpai_tasks.storage.packing.index import Index, Row, check_member_name
 from openpai_tasks.storage.packing.members import PackMember
 from openpai_tasks.storage.packing.shards import Encoder, Format
-from openpai_tasks.storage.tar_headers import LimitedHeaders, open_tar
 
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
@@ -70,8 +70,7 @@ def _measure(member: PackMember) -> int:
 def _scan(file: BinaryIO, url: str, shard: int, index: Index) -> None:
     try:
         with open_tar(LimitedHeaders(file)) as archive:
-            while (facts := archive.next()) is not None:
-                vars(archive)["members"] = []  # otherwise it would remember all of them
+            for facts in iter_members(archive):
                 _found(facts, url, shard, index)
             end = archive.offset
     except (tarfile.TarError, RecursionError) as err:
@@ -87,7 +86,7 @@ def _found(facts: tarfile.TarInfo, url: str, shard: int, index: Index) -> None:
         if name not in ("", "."):
             index.add_folder(check_member_name(name, url), mode)
     elif not facts.isreg() or facts.issparse() or facts.size < 0:
-        raise PathError(f"{url} holds {name!r}, which is neither a plain file nor a folder; refused")
+        raise PathError(f"{url} contains {name!r}, which is neither a plain file nor a folder; refused")
     else:
         mtime = int(facts.mtime * 1000)
         index.add(Row(check_member_name(name, url), shard, facts.offset_data, facts.size, mode, mtime))

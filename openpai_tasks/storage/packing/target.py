@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from openpai_tasks.errors import NotFound, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -18,12 +19,13 @@ from openpai_tasks.storage.copying.claims import part_name
 from openpai_tasks.storage.copying.transfer import is_stale, put
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import index as indexes
+from openpai_tasks.storage.packing.formats import FORMATS, find_format
 from openpai_tasks.storage.packing.index import Index
 from openpai_tasks.storage.packing.packed_set import locate_shards
 from openpai_tasks.storage.parts import is_part
 from openpai_tasks.storage.store import PIECE, Entry, Store, WritesWhole
 
-SHARD = re.compile(r"(.*-)\d{6,}\.(tar|tfrecord|seq)", re.S)
+SHARD = re.compile(r"(.*-)\d{6,}\.(tar|tfrecord|seq|part)", re.S)
 """The name of a shard, and the common prefix of its set."""
 WHAT = "openpai-tasks pack on its way"
 MOST = 16 << 20
@@ -52,8 +54,8 @@ class UnfinishedPack:
 class PackTarget:
     """The content of the target folder, all of it from packs."""
 
-    shards: tuple[str, ...] = ()
-    """The shards of the published set."""
+    files: tuple[str, ...] = ()
+    """The shards of the published set, and other files of its format."""
     names: tuple[str, ...] = ()
     """Names of all files except those being written."""
     notes: tuple[UnfinishedPack, ...] = ()
@@ -93,18 +95,20 @@ def inspect_target(target: Location, replace: bool) -> PackTarget:
     for name in sorted(unknown):
         raise _foreign_file(target, name)
     if shards is not None and not replace:
-        raise PathError(f"{target.url} holds packed files already; --replace replaces them")
+        raise PathError(f"{target.url} contains packed files already; --replace replaces them")
     noted = {note.path for note in notes}
     stale = tuple(part.path for part in parts if is_stale(part) and part.path not in noted)
     return PackTarget(shards or (), names, notes, stale)
 
 
-def named_shards(target: Location) -> tuple[str, ...] | None:
-    """Return the shards that the folder's index names now; None without an index."""
+def named_files(target: Location) -> tuple[str, ...] | None:
+    """Return the files of the set that the folder's index describes now; None without an index."""
     place = target.join(indexes.NAME)
     if place.store.stat(place.path) is None:
         return None
-    return tuple(shard.name for shard in indexes.read_shards(place.store.read(place.path), place.url))
+    head = indexes.read_head(place.store.read(place.path), place.url)
+    others = FORMATS[head.format].companions if head.format in FORMATS else ()
+    return (*(shard.name for shard in head.shards), *others)
 
 
 def clear(target: Location, there: PackTarget) -> None:
@@ -114,7 +118,7 @@ def clear(target: Location, there: PackTarget) -> None:
             target.store.remove(path)
     for note in there.notes:
         if note.is_stale:
-            left = (name for name in there.names if note.covers(name) and name not in there.shards)
+            left = (name for name in there.names if note.covers(name) and name not in there.files)
             with contextlib.suppress(PaiError):
                 remove(target, left)
                 target.store.remove(note.path)
@@ -130,7 +134,7 @@ def remove(target: Location, names: Iterable[str]) -> None:
 
 def _replaceable(target: Location) -> tuple[str, ...] | None:
     try:
-        return named_shards(target)
+        return named_files(target)
     except PathError as err:
         raise PathError(f"{err}; remove it, or pack into an empty folder") from err
 
@@ -141,7 +145,7 @@ def _may_be_ours(name: str, shards: tuple[str, ...]) -> bool:
 
 def _foreign_file(target: Location, name: str) -> PathError:
     why = "which no index there names" if SHARD.fullmatch(name) else "which is not of a packed set"
-    return PathError(f"{target.url} holds {name!r}, {why}: pack into an empty folder")
+    return PathError(f"{target.url} contains {name!r}, {why}: pack into an empty folder")
 
 
 def _note(store: Store, part: Entry) -> UnfinishedPack | None:
@@ -185,26 +189,30 @@ class NewSet:
         return name, self._target.join(name).path
 
     def publish(self, index: Index) -> None:
-        """Give the shards their names, then replace the index."""
-        store, path = self._target.store, self._target.join(indexes.NAME).path
-
-        def text() -> Iterator[bytes]:
-            return join_pieces((lines,) for lines in indexes.encode(index))
-
-        if not self._is_direct:
-            shards, part = [*self._parts], self._part()
-            put(store, part, text)  # the last write that needs space
-            for shard, written in zip(index.shards, shards, strict=True):
-                self._names.append(shard.name)
-                store.rename(written, self._target.join(shard.name).path)
-        locate_shards(self._target, index)  # other packs may have removed shards if this took very long
-        old = named_shards(self._target) or ()
-        if self._is_direct:
-            put(store, path, text)
-        else:
-            store.rename(part, path)
-        self._is_there = True
-        self._remove_old(set(old).difference(self._names))
+        """Give the shards their names, replace the index, and then the files for other programs."""
+        target, written_shards = self._target, [*self._parts]
+        texts: dict[str, Callable[[], Iterator[bytes]]] = {
+            indexes.NAME: lambda: join_pieces((lines,) for lines in indexes.encode(index))
+        }
+        form = find_format(index.format)
+        if form.encode_companions:
+            companions = zip(form.companions, form.encode_companions(index), strict=True)
+            texts |= {name: partial(iter, (text,)) for name, text in companions}
+        parts = {} if self._is_direct else {name: self._part() for name in texts}
+        for name, part in parts.items():
+            put(target.store, part, texts[name])  # the last writes that need space
+        for shard, written in zip(index.shards, written_shards, strict=False):
+            self._names.append(shard.name)
+            target.store.rename(written, target.join(shard.name).path)
+        locate_shards(target, index)  # other packs may have removed shards if this took very long
+        old = named_files(target) or ()
+        for name, text in texts.items():
+            if self._is_direct:
+                put(target.store, target.join(name).path, text)
+            else:
+                target.store.rename(parts[name], target.join(name).path)
+            self._is_there = True
+        self._remove_old(set(old).difference(self._names, texts))
 
     def discard(self) -> None:
         """Remove the unpublished shards, unless they belong to an identical set that is published."""
@@ -212,7 +220,7 @@ class NewSet:
             with contextlib.suppress(PaiError):
                 self._target.store.remove(part)
         with contextlib.suppress(PaiError):
-            if not self._is_there and not {*(named_shards(self._target) or ())}.intersection(self._names):
+            if not self._is_there and not {*(named_files(self._target) or ())}.intersection(self._names):
                 remove(self._target, self._names)
                 self._target.store.remove(self._note.path)
 

@@ -14,6 +14,7 @@ import paramiko
 from openpai_tasks.errors import ConfigError, Lost, PathError
 from openpai_tasks.net.ssh_address import parse_ssh
 from openpai_tasks.storage.sftp.store import SftpStore
+from openpai_tasks.storage.sftp.strict_client import StrictClient
 from openpai_tasks.storage.store import Digest, StorageSpec, join
 from openpai_tasks.tunnel.openssh import SharedConnection
 
@@ -48,7 +49,7 @@ class LoginNodeFiles:
     def files(self) -> paramiko.SFTPClient:
         try:
             files = RootedClient(Pipe(fileno=self._ssh.start("-s", command="sftp").detach()), self._root)
-        except (EOFError, OSError, paramiko.SSHException) as err:
+        except (EOFError, OSError, paramiko.SFTPError, paramiko.SSHException) as err:
             if not self.is_open:
                 raise Lost(f"the connection to {self._ssh.address.label} is lost") from err
             hint = "its sshd has no sftp-server, or a profile there prints something at every login"
@@ -70,7 +71,7 @@ class LoginNodeFiles:
             raise Lost(f"the connection to {self._ssh.address.label} is lost") from err
 
 
-class RootedClient(paramiko.SFTPClient):  # type: ignore[misc]
+class RootedClient(StrictClient):
     """A client for which the root is a folder of the server."""
 
     def __init__(self, pipe: Pipe, root: str) -> None:
@@ -126,7 +127,13 @@ def _make_root(files: paramiko.SFTPClient, title: str) -> None:
     try:
         is_folder = stat.S_ISDIR(files.stat("/").st_mode or 0)
     except FileNotFoundError:
-        files.mkdir("/", 0o700)
+        try:
+            files.mkdir("/", 0o700)
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                files.stat("/")
+                return  # another command was faster
+            raise
         return
     if not is_folder:
         raise PathError(f"{title} is not a folder")

@@ -207,10 +207,14 @@ def _end(files: Any) -> None:
 @contextlib.contextmanager
 def _mapping_errors(path: str) -> Iterator[None]:
     """Convert errors of the server to ours."""
+    from paramiko import SFTPError
+
     try:
         yield
     except (PaiError, ConnectionError, TimeoutError):
         raise
+    except SFTPError as err:
+        raise PathError(f"{path}: the server there does not follow the rules of SFTP: {err}") from err
     except UnicodeError as err:
         raise PathError(f"{path}: a name there is not UTF-8, which is not supported over SFTP") from err
     except OSError as err:

@@ -155,13 +155,14 @@ def _setting(kind: int, content: bytes) -> Step:
 
 def entries(batch: bytes, folder: str) -> Iterator[Entry]:
     """Parse the entries of a batch, without ``.`` and ``..``."""
-    at, following = 0, -1
+    at, following, broken = 0, -1, PathError(f"{folder}: the server's listing is broken")
     while following:
-        try:
-            following, _, _, _, written, _, size, _, flags, length, tag = _ROW.unpack_from(batch, at)
-        except struct.error as err:
-            raise PathError(f"{folder}: the server's listing is broken") from err
+        if at + _ROW.size > len(batch):
+            raise broken
+        following, _, _, _, written, _, size, _, flags, length, tag = _ROW.unpack_from(batch, at)
         raw = batch[at + _ROW.size : at + _ROW.size + length]
+        if len(raw) < length or size < 0:
+            raise broken
         if raw not in (b".\0", b".\0.\0"):
             name = names.decode(raw, folder)
             is_link = bool(flags & REPARSED) and tag in LINKS

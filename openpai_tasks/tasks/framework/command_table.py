@@ -63,7 +63,7 @@ KINDS = (
     ("storage.*", "source*", PATHS),
     ("storage.*", "target", PATHS),
     ("storage.*", "url*", PATHS),
-    ("*", "after", JOBS),
+    ("*", "after*", JOBS),
     ("*", "cluster-alias*", CLUSTERS),
     ("*", "command", NOTHING),
     ("*", "job-name", NOTHING),

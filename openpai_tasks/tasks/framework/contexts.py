@@ -16,8 +16,8 @@ from invoke.parser.context import ParserContext
 from openpai_tasks import exits
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.tasks.framework.suggestions import closest_task
+from openpai_tasks.tasks.framework.terminal import wrapped
 from openpai_tasks.text import hints
-from openpai_tasks.text.plain import one_line
 
 COMMAND = "command"
 PLACEHOLDERS = {str: "STRING", int: "INT", float: "NUMBER", list: "STRING"}
@@ -27,7 +27,7 @@ class UsageError(ParseError, Exit):
     """Raised for a command line with a mistake; Invoke prints it and exits with our code."""
 
     def __init__(self, text: str, context: ParserContext | None = None) -> None:
-        Exception.__init__(self, one_line(f"error: {text}"))
+        Exception.__init__(self, wrapped([f"error: {text}"]))
         self.context = context
         self.message = None  # else it would be printed twice
 

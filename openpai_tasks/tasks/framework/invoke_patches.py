@@ -29,9 +29,9 @@ from invoke.terminals import pty_size
 from invoke.util import helpline
 
 from openpai_tasks import compat, exits
-from openpai_tasks.files.regular import read_limited
+from openpai_tasks.errors import ConfigError
 from openpai_tasks.net import log_masking
-from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.settings.project import read_json, read_yaml
 from openpai_tasks.tasks.framework import parser, terminal
 from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
 from openpai_tasks.tasks.framework.suggestions import suggestion
@@ -230,30 +230,16 @@ def normalize(executor: Executor, tasks: Any) -> list[Call]:
 # The configuration
 
 
-def _parse_yaml(text: str) -> Any:
-    from openpai_tasks.protocol.yaml import limited
-
-    return limited.load(text)
-
-
-def _settings_reader(load: Callable[[str], Any]) -> Callable[[Config, Any], dict[str, Any]]:
+def _settings_reader(read: Callable[[Path], dict[str, Any]]) -> Callable[[Config, Any], dict[str, Any]]:
     """Report a settings file that cannot be parsed in one line instead of a traceback."""
 
-    def read(config: Config, path: Any) -> dict[str, Any]:
+    def read_or_end(config: Config, path: Any) -> dict[str, Any]:
         try:
-            data = load(read_limited(Path(path)))
-        except FileNotFoundError:
-            raise  # Invoke tries several names
-        except (ValueError, OSError) as err:
-            mark = getattr(err, "problem_mark", None)
-            line = f", line {mark.line + 1}" if mark else ""
-            reason = getattr(err, "problem", None) or getattr(err, "strerror", None) or err
-            raise _fail(f"cannot read {path}{line}: {str(reason).splitlines()[0]}") from err
-        if data is not None and not isinstance(data, dict):
-            raise _fail(f"{path} must be a mapping of settings (name: value)")
-        return data or {}
+            return read(Path(path))
+        except ConfigError as err:
+            raise _fail(str(err)) from err
 
-    return read
+    return read_or_end
 
 
 def load_runtime(config: Config, merge: bool = True) -> None:
@@ -373,9 +359,9 @@ REPLACEMENTS: tuple[tuple[Any, str, Any], ...] = (
     (Program, "print_columns", print_columns),
     (Collection, "serialized", serialized),
     (Executor, "normalize", normalize),
-    (Config, "_load_yaml", _settings_reader(_parse_yaml)),
-    (Config, "_load_yml", _settings_reader(_parse_yaml)),
-    (Config, "_load_json", _settings_reader(parse)),
+    (Config, "_load_yaml", _settings_reader(read_yaml)),
+    (Config, "_load_yml", _settings_reader(read_yaml)),
+    (Config, "_load_json", _settings_reader(read_json)),
     (Config, "load_runtime", load_runtime),
     (Config, "merge", merge),
     (invoke.config, "Environment", Environment),

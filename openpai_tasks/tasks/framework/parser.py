@@ -23,6 +23,7 @@ from invoke.program import Program
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
 from openpai_tasks.tasks.framework.suggestions import suggestion
+from openpai_tasks.tasks.framework.task import is_optional_value
 from openpai_tasks.text import hints
 
 KINDS = {int: "a whole number", float: "a number"}
@@ -163,6 +164,8 @@ class _Line:
                 f", but {following} is a flag (for this value, write {name}={following})" if is_flag else ""
             )
             raise UsageError(f"{name} needs a value{hint}", self.context)
+        if argument.optional and not is_optional_value(argument, following):
+            return True
         if argument.optional and self.context is not None:
             if self.context.missing_positionals():
                 hint = f"write {name}={following} if it is the value"
@@ -272,9 +275,11 @@ class _Line:
         """Give the words after ``--`` to the remaining positionals; a command takes all that are left."""
         if self.context is None or not self.rest:
             return
-        words = deque(self.rest)
-        self.took_rest = bool(self.context.open_positionals())
-        for argument in self.context.open_positionals():
+        words, context, still_open = deque(self.rest), self.context, self.context.open_positionals()
+        self.took_rest = bool(still_open)
+        if still_open and context.takes_all(still_open[-1]):  # `container.run -- ls`: its job is optional
+            still_open = [one for one in still_open if one.name in context.required or one is still_open[-1]]
+        for argument in still_open:
             while words and argument.kind is list and argument is self.context.positional_args[-1]:
                 self.store(argument, argument.names[0], words.popleft())
             if words:

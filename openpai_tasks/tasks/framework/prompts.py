@@ -23,6 +23,12 @@ def confirm(question: str, otherwise: str = "nothing was removed") -> None:
         raise ConfigError(otherwise)
 
 
+def require_terminal(otherwise: str) -> None:
+    """Raise without a terminal, where an editor would hang or draw into a file."""
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout)):
+        raise ConfigError(otherwise)
+
+
 def ask_for_trust(refusal: UntrustedSettings) -> None:
     """Ask whether to trust the settings of a project; raise the refusal unless the answer is yes."""
     if not all(stream.isatty() for stream in (sys.stdin, sys.stderr)):

@@ -19,7 +19,8 @@ def print_view(view: View, ages: bool = False) -> None:
 
     A terminal shows how old times are instead of dates, with ``ages``.
     """
-    if isinstance(view, str) or not sys.stdout.isatty():
+    is_exact = isinstance(view, str) and not isinstance(view, render.Prose)
+    if is_exact or not sys.stdout.isatty():
         terminal.put(str(view))
     else:
         _draw(sys.stdout, view, ages)

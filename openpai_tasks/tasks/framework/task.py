@@ -18,8 +18,9 @@ from invoke.parser.argument import Argument
 from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
-from openpai_tasks import exits, render
+from openpai_tasks import exits, hooks, render
 from openpai_tasks.errors import PaiError
+from openpai_tasks.files import shortages
 from openpai_tasks.net.log_masking import mask_keys
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.text.plain import plain
@@ -36,6 +37,7 @@ NICKNAMES = {
     "parameter": ("p",),
     "pip-installs": ("pip",),
     "recursive": ("r",),
+    "reverse": ("R",),
     "sources": ("src",),
     "storage-alias": ("s",),
     "timeout": ("t",),
@@ -51,7 +53,8 @@ log = logging.getLogger("openpai_tasks")
 SHARED_HELP = {
     "absolute": "on a terminal: show dates instead of how long ago",
     "cluster-alias": "the cluster; `local` is the embedded one",
-    "notify": "at the end, ring the bell and notify you on the desktop; only from a terminal",
+    "notify": "at the end, ring the bell and notify you on the desktop; or an address: "
+    "https://..., slack:https://..., teams:..., ntfy:..., env:NAME",
     "output": "output format: table, json, yaml or csv",
 }
 """Help of flags that many tasks share, unless a task has its own."""
@@ -61,6 +64,15 @@ OWN_HELP = {
     "yes": "do not ask",
 }
 """The same for tasks of this package, not for those of projects."""
+
+
+OPTIONAL_VALUES = {"notify": lambda word: hooks.looks_like_hook(word)}
+"""Flags with an optional value, and whether a word after the flag is this value."""
+
+
+def is_optional_value(argument: Argument, word: str) -> bool:
+    """Whether a word after a flag with an optional value may be this value."""
+    return OPTIONAL_VALUES.get(argument.names[0], lambda _: True)(word)
 
 
 class Terminated(KeyboardInterrupt):
@@ -117,6 +129,12 @@ class PaiTask(Task[Any]):
             _log_traceback()
             others = (f"  {problem}" for problem in getattr(err, "problems", ())[1:])  # of a job document
             raise terminal.ending(err.exit_code, f"error: {err}", *others) from err
+        except Exit:
+            raise
+        except Exception as err:
+            if shortage := shortages.find_shortage(err):
+                raise terminal.ending(exits.FAILED, f"error: {shortages.describe(shortage)}") from err
+            raise
         except KeyboardInterrupt as err:
             raise Exit(code=exits.TERMINATED if isinstance(err, Terminated) else exits.INTERRUPTED) from err
 
@@ -151,6 +169,7 @@ class TypedTask(PaiTask):
         types = {name: _flag_type(annotation) for name, annotation in self.body.__annotations__.items()}
         self.iterable = [name for name, kind in types.items() if kind is list]
         self.kinds = {name: kind for name, kind in types.items() if kind in (int, float)}
+        self.optional = tuple(name for name in types if name in OPTIONAL_VALUES)
         return super().get_arguments(ignore_unknown_help)
 
 

@@ -17,8 +17,9 @@ from typing import Any, TextIO
 
 from invoke.exceptions import Exit
 
-from openpai_tasks import exits
+from openpai_tasks import exits, render
 from openpai_tasks.text.plain import keep_colours, keep_redraws, one_line, plain
+from openpai_tasks.text.wrapping import wrap
 
 LONGEST_NOTE = 200  # characters of a notification
 PROBLEMS = ("error", "failed")  # how the lines begin that are printed in any case
@@ -148,11 +149,31 @@ def say(*lines: str, always: bool = False) -> None:
         lines = tuple(line for line in lines if line.startswith(PROBLEMS))
         if not lines:
             return
-    text = "\n".join(map(one_line, lines))
+    text = wrapped(lines)
     if live_views and sys.stderr.isatty():
         live_views[-1](text)
     else:
         print(text, file=sys.stderr, flush=True)
+
+
+def wrapped(lines: Iterable[str]) -> str:
+    """Return lines for stderr: on a terminal, wrapped between words."""
+    text = "\n".join(map(one_line, lines))
+    return wrap(text, size(sys.stderr).columns) if sys.stderr.isatty() else text
+
+
+def say_success(text: str, command: str) -> None:
+    """Print that something succeeded and the command to continue with, marked where the stream can."""
+    mark, dot = "✓", "·"
+    try:
+        f"{mark}{dot}".encode(sys.stderr.encoding)
+    except (LookupError, UnicodeEncodeError):
+        mark, dot = "OK:", "-"
+    line = " ".join((mark, text, *((dot, command) if command else ())))
+    if sys.stderr.isatty() and render.has_colours() and not (_is_quiet or live_views):
+        put_coloured(sys.stderr, f"\x1b[32m{mark}\x1b[0m{one_line(line.removeprefix(mark))}")
+    else:
+        say(line)
 
 
 def put_line(stream: TextIO, text: str) -> None:
@@ -217,7 +238,7 @@ def prompt(text: str) -> None:
 
 def ending(code: int, *lines: str) -> Exit:
     """Return the end of a command, with the lines that are printed then."""
-    return Exit("\n".join(map(one_line, lines)) or None, code=code)
+    return Exit(wrapped(lines) or None, code=code)
 
 
 def show_uncaught(kind: type[BaseException], err: BaseException, trace: TracebackType | None) -> None:

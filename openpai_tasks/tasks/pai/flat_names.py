@@ -62,7 +62,7 @@ CLASSIC = {
     "set": Classic("config.set"),
     "ssh": Classic("container.ssh", short=True),
     "ssh-container": Classic("container.ssh", task=_old("ssh_container")),
-    "start-container": Classic("container.start"),
+    "start-container": Classic("container.start", task=_old("start_container")),
     "stop": Classic("job.stop", short=True),
     "stop-job": STOP_JOBS,
     "stop-jobs": STOP_JOBS,

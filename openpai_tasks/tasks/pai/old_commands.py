@@ -9,11 +9,13 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import sys
 from typing import Any
 
 from invoke.context import Context
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.tasks import container
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks.framework import parser
 from openpai_tasks.tasks.framework.base import say, settings
@@ -73,6 +75,15 @@ def ssh_container(
     if not job:
         raise ConfigError("ssh-container needs the job: --job-name NAME")
     _call(c, "container.ssh", _of_user(user, job), role=role, index=index, cluster_alias=cluster_alias)
+
+
+@task(help=container.start.help)
+@with_flags(flags_of(container.start))
+def start_container(c: Context, *, flags: dict[str, Any]) -> None:
+    """Start a container; open a shell in it, or print the ssh command if there is no terminal."""
+    if not sys.stdin.isatty():
+        flags["shell"] = False
+    _task("container.start")(c, **flags)
 
 
 @task(positional=["command"], help={**submit_command.help, **PIP_HELP})
@@ -139,7 +150,7 @@ def attach_hdfs(
 
 def _url(c: Context, path: str, storage_alias: str | None = None, cluster_alias: str | None = None) -> str:
     """Return the location of a path on a cluster's storage."""
-    if path.startswith("pai://"):
+    if "://" in path:
         return path
     alias = cluster_alias or settings(c).cluster_alias
     return f"pai://{alias}/{storage_alias or 0}/{path.lstrip('/')}"
@@ -154,7 +165,7 @@ def storage_list(
     c: Context, remote: str | None = None, *, flags: dict[str, Any], output: str | None = None
 ) -> None:
     """List the files of a folder on a storage, or a cluster's storages."""
-    if remote is None or not any(flags.values()):
+    if remote is None or not ("/" in remote or any(flags.values())):  # no alias has a slash
         return _call(c, "storage.list", remote or flags.get("cluster_alias"), output=output)
     return _call(c, "storage.listdir", [_url(c, remote, **flags)], output=output)
 
@@ -163,7 +174,7 @@ def storage_list(
 @on_storage
 def storage_status(c: Context, remote: str, *, flags: dict[str, Any], output: str | None = None) -> None:
     """Show details of a file or folder on a storage."""
-    _call(c, "storage.getinfo", _url(c, remote, **flags) if any(flags.values()) else remote, output=output)
+    _call(c, "storage.getinfo", _url(c, remote, **flags), output=output)
 
 
 @task(help={**STORAGE_HELP, "local": "file or folder on this machine", "overwrite": "has no effect"})
@@ -202,16 +213,18 @@ def storage_delete(
     flags: dict[str, Any],
 ) -> None:
     """Remove a file or folder from a storage."""
-    path = _url(c, remote, **flags) if any(flags.values()) else remote
-    _call(c, "storage.remove", [path], recursive=recursive, ask=ask, yes=yes)
+    _call(c, "storage.remove", [_url(c, remote, **flags)], recursive=recursive, ask=ask, yes=yes)
 
 
 def _call(c: Context, name: str, *words: Any, **flags: Any) -> None:
     """Call a task as the program knows it, with the flags that were given."""
+    _task(name)(c, *words, **{key: value for key, value in flags.items() if is_given(value)})
+
+
+def _task(name: str) -> Any:
     line = parser.current_line.get()
     assert line is not None
-    given = {name: value for name, value in flags.items() if is_given(value)}
-    line.program.collection[name](c, *words, **given)
+    return line.program.collection[name]
 
 
 def is_given(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from urllib.parse import quote
 
@@ -9,8 +10,10 @@ from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.portal import starting
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk.tensorboard import TensorBoard
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say
+from openpai_tasks.text.plurals import counted
 
 
 def open_portal(alias: str, port: int, no_browser: bool) -> None:
@@ -24,6 +27,17 @@ def open_portal(alias: str, port: int, no_browser: bool) -> None:
 def stop_portal() -> bool:
     """End the portal of this folder; return False if there was none."""
     return starting.stop_portal(Path.cwd())
+
+
+def show_tensorboard(board: TensorBoard, no_browser: bool) -> None:
+    """Print the address, open it, and wait for Ctrl-C."""
+    terminal.put(board.url)
+    terminal.flush()
+    if not no_browser and sdk.clusters.can_open_browser():
+        sdk.clusters.open_private_link(board.url)
+    say(f"TensorBoard shows {counted(len(board.jobs), 'job')}; Ctrl-C ends it")
+    with contextlib.suppress(KeyboardInterrupt):
+        board.wait()
 
 
 def open_job(client: Backend, job: JobInfo, no_browser: bool) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from invoke.exceptions import Exit
 
 from openpai_tasks import render, sdk
-from openpai_tasks.errors import Lost, PaiError
+from openpai_tasks.errors import ConfigError, Lost, PaiError
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say
 from openpai_tasks.tasks.framework.prompts import ask, ask_or_interrupt
@@ -20,10 +23,11 @@ from openpai_tasks.text.plain import one_line
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend, TaskUsage, UsageLevel
+    from openpai_tasks.protocol.models import JobInfo
     from openpai_tasks.render import Page, TextTable
     from openpai_tasks.sdk.containers.endpoints import Container, RunningJob
     from openpai_tasks.sdk.containers.fanout import CommandResult
-    from openpai_tasks.sdk.containers.forwarding import Forward, Port
+    from openpai_tasks.sdk.containers.forwarding import Forward, Port, ReversePort
     from openpai_tasks.sdk.containers.keepalive import ContainerStay
     from openpai_tasks.sdk.containers.top import ContainerUsage, GpuUsage
     from openpai_tasks.sdk.ssh.connection import Remote
@@ -77,7 +81,12 @@ def show_failures(ended: Sequence[CommandResult]) -> int:
 
 
 def forward(
-    client: Backend, found: RunningJob, container: Container, given: Settings, ports: Sequence[Port]
+    client: Backend,
+    found: RunningJob,
+    container: Container,
+    given: Settings,
+    ports: Sequence[Port],
+    reverse: Sequence[ReversePort],
 ) -> Forward:
     """Return a forward that looks up the container for every connection: it may have been restarted."""
 
@@ -89,7 +98,7 @@ def forward(
     def over() -> str:
         return sdk.containers.explain_end(client, found, container)
 
-    return sdk.containers.Forward(connect, ports, say, over)
+    return sdk.containers.Forward(connect, ports, say, over, reverse=reverse)
 
 
 def skip_ended(found: RunningJob, among: Sequence[Container]) -> tuple[Container, ...]:
@@ -99,6 +108,37 @@ def skip_ended(found: RunningJob, among: Sequence[Container]) -> tuple[Container
     if over:
         say(f"skipped: {', '.join(over)}")
     return left
+
+
+def split_command(name: str | None, command: str | None) -> tuple[str | None, str | None]:
+    """Return the job and the command: a single word with spaces is a command, in the only container."""
+    is_command = command is None and name is not None and " " in name
+    return (None, name) if is_command else (name, command)
+
+
+def split_words(task: str, name: str | None, words: Sequence[str] | None) -> tuple[str | None, list[str]]:
+    """Return the job and the paths: a single word is a path, in the only container."""
+    if name and not words:
+        return None, [name]
+    if not words:
+        raise ConfigError(f"no path given; for example `{command(task, 'JOB', 'result.json')}`")
+    return name, list(words)
+
+
+def split_ports(
+    name: str | None, ports: Sequence[str] | None, has_reverse: bool
+) -> tuple[str | None, list[str]]:
+    """Return the job and the ports: if the first word is a port too, they are those of the only container."""
+    if name and (not (ports or has_reverse) or re.fullmatch(r"\d+(:\d+)?", name)):
+        return None, [name, *(ports or ())]
+    if not (ports or has_reverse):
+        raise ConfigError(f"no port given; for example `{command('container.forward', 'JOB', '8888')}`")
+    return name, list(ports or ())
+
+
+def container_rows(found: Iterable[RunningJob]) -> list[dict[str, object]]:
+    """Return a row for each container of several jobs."""
+    return [{"job": one.job.name, **dataclasses.asdict(row)} for one in found for row in one.containers]
 
 
 def usage_table(items: Iterable[ContainerUsage]) -> TextTable:
@@ -123,15 +163,19 @@ def usage_table(items: Iterable[ContainerUsage]) -> TextTable:
 
 def report_unrecorded(tasks: Sequence[TaskUsage]) -> None:
     """Say why there is nothing to show for some tasks, if so."""
-    if any(not task.is_recorded for task in tasks):
-        say("not recorded: the engine of this cluster does not sample the usage of tasks")
-    elif not any(task.samples for task in tasks):
-        say("nothing was recorded: the first sample is taken two seconds after a task has started")
+    for why in dict.fromkeys(task.unrecorded for task in tasks if task.unrecorded):
+        labels = [task.label for task in tasks if task.unrecorded == why]
+        whose = f" of {', '.join(labels)}" if len(labels) < len(tasks) else ""
+        say(f"the use{whose} was not recorded: {why}")
+    if not any(task.samples or task.unrecorded for task in tasks):
+        say("nothing was recorded: the first sample is taken a few seconds after a task has started")
 
 
 def history_page(tasks: Sequence[TaskUsage]) -> Page:
     """Return charts of what tasks used over time, above a row for each task and its GPUs."""
     rows = [row for task in tasks if task.samples for row in _history_rows(task)]
+    if not rows:
+        return render.Page([])
     has_gpus = any(row[6] != "-" for row in rows)
     wide = len(HISTORY_HEADER) if has_gpus else 6
     table = render.TextTable(HISTORY_HEADER[:wide], [row[:wide] for row in rows])
@@ -224,11 +268,53 @@ def show_stay(name: str, stay: ContainerStay | None) -> None:
     """Report how long an interactive container stays, and whether its GPUs are idle; None prints nothing."""
     if stay is None:
         return
-    say(
-        f"it stays for {render.duration(max(0, stay.left))}; "
-        f"`{command('container.extend', name)}` keeps it longer"
-    )
+    say(f"it runs {_end(stay)}; `{command('container.extend', name)}` keeps it longer")
     show_idle(name, stay, "its GPUs")
+
+
+def _end(stay: ContainerStay) -> str:
+    """Return until when a container runs, in words."""
+    left = max(0, stay.left)
+    moment, today = (render.when(int(now * 1000))[:16] for now in (time.time() + left, time.time()))
+    moment = moment[11:] if moment[:10] == today[:10] else moment
+    idle = f", or until it is idle for {render.duration(stay.idle_limit)}" if stay.idle_limit else ""
+    return f"until {moment} (for {render.duration(left)}){idle}"
+
+
+def announce_end(seconds: int, idle_seconds: int) -> None:
+    """Say before a container starts when it will end by itself."""
+    idle = f" without a login and without CPU or GPU use (--idle {sdk.amounts.NEVER} keeps it)"
+    earlier = f", or earlier after {render.duration(idle_seconds)}{idle}" if idle_seconds else ""
+    say(f"it ends by itself after {render.duration(seconds)} (--timeout){earlier}")
+
+
+def announce_failure(client: Backend, job: JobInfo) -> None:
+    """Say why a job has failed whose environment is kept, and until when."""
+    if job.kept_until:
+        why = one_line(job.cause or job.message)
+        say(f"job {job.name} failed: {why}; {sdk.jobs.describe_kept(client, job)}")
+
+
+def read_stay_again(remote: Remote) -> ContainerStay | None:
+    """Read how long the container stays now, as a login may have extended it; None if it is gone."""
+    with contextlib.suppress(PaiError):
+        return sdk.containers.read_stay(remote)
+    return None
+
+
+def leave(client: Backend, name: str, stay: ContainerStay | None) -> None:
+    """After a shell, ask whether to stop the container; without a terminal, only say until when it runs."""
+    if sdk.jobs.find(client, name).final:
+        return
+    if sys.stdin.isatty() and ask_or_interrupt(f"stop job {name}?"):
+        sdk.jobs.stop(client, [name])
+        say(f"job {name} stopped")
+        return
+    end = f"runs {_end(stay)}" if stay else "continues"
+    say(
+        f"job {name} {end}; `{command('container.ssh', name)}` opens a shell again, "
+        f"`{command('container.stop', name)}` stops it"
+    )
 
 
 def show_idle(name: str, stay: ContainerStay, whose: str) -> None:

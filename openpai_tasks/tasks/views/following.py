@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from openpai_tasks import hooks as delivery
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
+from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.prompts import confirm
 from openpai_tasks.tasks.framework.screen import LiveView
+from openpai_tasks.text.plurals import name_some
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
+    from openpai_tasks.hooks.hook import Hook
     from openpai_tasks.render import TextTable
     from openpai_tasks.sdk.logs.output import LogChoice
     from openpai_tasks.sdk.logs.structured import StructuredLine
     from openpai_tasks.sdk.sweeps.choosing import ChosenJob
+    from openpai_tasks.storage.store import Mounts
 
-NOTIFY_SECONDS = 5.0
-CHANGING = frozenset({"submitted", "duration", "gpu_hours"})
+CHANGING = frozenset({"submitted", "duration", "gpu_hours", "gpus_idle"})
 """Columns that differ in each list."""
 BATCH_BYTES = 1 << 16
 """Bytes of records that are written together."""
 
 
-def choose(client: Backend, words: str | Sequence[str], timeout: float | None = None) -> list[str]:
-    """Return the names of the jobs that the words stand for, waiting out an outage of the cluster."""
+def choose(client: Backend, words: str | Sequence[str], timeout: float | None = None) -> list[ChosenJob]:
+    """Return the jobs that the words stand for, waiting out an outage of the cluster."""
     limit = math.inf if timeout is None else time.monotonic() + timeout
-    return sdk.jobs.retry_during_outage(client, lambda: sdk.sweeps.choose_names(client, words), limit)
+    return sdk.jobs.retry_during_outage(client, lambda: sdk.sweeps.choose_jobs(client, words), limit)
 
 
 def write_logs(
     client: Backend,
-    names: Sequence[str],
+    jobs: Sequence[str | JobInfo],
     which: LogChoice,
     follow: bool = True,
     lines: int | None = None,
@@ -52,12 +53,12 @@ def write_logs(
     """Write the output of jobs; lines of several tasks or jobs have labels, coloured on a terminal."""
     coloured = not plain and sys.stdout.isatty() and render.has_colours()
     steps = {
-        name: sdk.logs.output_steps(
-            client, name, which, follow, lines, sdk.diagnosis.JobReporter(client, terminal.say), plain
+        job if isinstance(job, str) else sdk.jobs.typed_name(client, job): sdk.logs.output_steps(
+            client, job, which, follow, lines, sdk.diagnosis.JobReporter(client, terminal.say), plain
         )
-        for name in names
+        for job in jobs
     }
-    merged = sdk.logs.merge_jobs(steps) if len(names) > 1 else steps[names[0]]
+    merged = sdk.logs.merge_jobs(steps) if len(steps) > 1 else next(iter(steps.values()))
     merged = sdk.logs.add_times(merged, terminal.say) if which.timed else merged
     terminal.write_bytes(sdk.logs.add_labels(sdk.logs.sleep_between(merged), coloured))
 
@@ -79,7 +80,9 @@ def pick_fields(items: Sequence[Any], text: str) -> tuple[list[dict[str, Any]], 
     """Return rows with the fields that a text names, and the function that shows all of them in a table."""
     names = parse_fields(items, text)
     rows = [{name: getattr(item, name) for name in names} for item in items]
-    return rows, lambda found: dataclasses.replace(render.rows(found, names), omitted=frozenset())
+    return rows, lambda found: dataclasses.replace(
+        render.rows(found, names), omitted=frozenset(), optional=None
+    )
 
 
 def watch_list(
@@ -107,41 +110,51 @@ def watch_list(
                 seen[key] = cells
 
 
-def conclude(client: Backend, jobs: Sequence[JobInfo], notify: bool = False) -> None:
-    """Raise for the first job that did not succeed, with the command that explains why."""
-    if notify:
-        notify_end(jobs)
+def conclude(
+    client: Backend,
+    jobs: Sequence[JobInfo],
+    notify: str | None = None,
+    mounts: Mounts | None = None,
+    hooks: Sequence[Hook] = (),
+) -> None:
+    """Raise for the first job that did not succeed, with the cause and the command that says what to do.
+
+    With ``mounts``, a job that was followed and has succeeded ends with a line that says so. ``hooks`` are
+    those that the cluster does not keep.
+    """
     failed = [job for job in jobs if job.exit_status]
+    failed[:1] = [sdk.diagnosis.add_cause(client, job) for job in failed[:1]]
+    if notify and not isinstance(notify, str):
+        notify_end(jobs, failed)
+    if hooks and len(jobs) == 1:
+        sdk.jobs.notify_all(hooks, sdk.jobs.job_facts(client, (failed or jobs)[0]), terminal.say)
+    elif hooks:
+        names = name_some([job.name for job in jobs])
+        found = sdk.jobs.summary_facts("jobs", names, [job.state for job in jobs])
+        sdk.jobs.notify_all(hooks, found, terminal.say)
     if len(failed) > 1:
-        names = sdk.sweeps.name_some([job.name for job in failed])
+        names = name_some([job.name for job in failed])
         terminal.say(f"{len(failed)} of {len(jobs)} jobs did not succeed: {names}")
     for job in failed[:1]:
-        why = f"`{sdk.jobs.command_for(client, 'job.why', job)}` explains why"
+        why = sdk.jobs.describe_kept(client, job)
+        why = why or f"`{sdk.jobs.command_for(client, 'job.why', job)}` says what to do"
         sdk.jobs.check_succeeded(job, why)
+    if mounts is not None and len(jobs) == 1:
+        words, command = sdk.diagnosis.success_line(client, jobs[0], mounts)
+        terminal.say_success(" ".join((jobs[0].name, words)), command)
 
 
-def notify_end(jobs: Sequence[JobInfo]) -> None:
-    """Notify the user at a terminal that jobs have ended."""
+def notify_end(jobs: Sequence[JobInfo], failed: Sequence[JobInfo]) -> None:
+    """Notify the user at a terminal that jobs have ended; of one that failed, with the cause."""
     if not sys.stderr.isatty():
         return
     title = f"job {jobs[0].name}" if len(jobs) == 1 else f"{len(jobs)} jobs"
-    failed = [job.name for job in jobs if job.exit_status]
-    text = jobs[0].state if len(jobs) == 1 else f"{len(jobs) - len(failed)} succeeded, {len(failed)} did not"
-    terminal.notify(title, text, by_bell_only=_notify_desktop(title, text))
-
-
-def _notify_desktop(title: str, text: str) -> bool:
-    """Send a notification to the desktop; False if there is none."""
-    program = shutil.which("notify-send")
-    if program is None:
-        return False
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        words = [program, "--app-name=pai", "--", title, text]
-        done = subprocess.run(
-            words, capture_output=True, env=hidden_environment(), timeout=NOTIFY_SECONDS, check=False
-        )
-        return done.returncode == 0
-    return False
+    text = f"{len(jobs) - len(failed)} succeeded, {len(failed)} did not"
+    if len(jobs) == 1:
+        why = " ".join(job.cause or job.message for job in failed)
+        text = f"failed: {why}" if why and jobs[0].state == states.FAILED else jobs[0].state
+    is_shown = delivery.notify_desktop(title, text, hidden_environment())
+    terminal.notify(title, text, by_bell_only=is_shown)
 
 
 def confirm_stop(chosen: Sequence[ChosenJob], yes: bool) -> None:
@@ -156,16 +169,16 @@ def confirm_stop(chosen: Sequence[ChosenJob], yes: bool) -> None:
         return
     if guess and not can_ask:
         raise NotFound(f"no job named {guess.word!r}, did you mean {guess.name!r}? --yes stops it", 404)
-    names = sdk.sweeps.name_some([one.name for one in chosen])
+    names = name_some([one.name for one in chosen])
     what = f"stop {names}?" if len(chosen) == 1 else f"stop {len(chosen)} jobs: {names}?"
     confirm(what, "nothing was stopped")
 
 
-def require_one(names: Sequence[str], what: str) -> str:
-    """Return the job's name; raise for a command or a flag that works for one job only."""
-    if len(names) > 1:
-        raise ConfigError(f"{what} works for one job, and {len(names)} were named")
-    return names[0]
+def require_one(chosen: Sequence[ChosenJob], what: str) -> ChosenJob:
+    """Return the job; raise for a command or a flag that works for one job only."""
+    if len(chosen) > 1:
+        raise ConfigError(f"{what} works for one job, and {len(chosen)} were named")
+    return chosen[0]
 
 
 def check_record_flags(structured: bool, timestamps: bool, output: str | None, **flags: str | None) -> None:

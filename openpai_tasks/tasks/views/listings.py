@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SORT_LIMIT = 10_000
 """The most names that are sorted; a longer list is printed in the order it arrives."""
+NARROW = 60  # columns of a terminal that has no room for the time of each file
 COLUMNS = ("name", "type", "size", "modified", "link", "url")
 USAGE = ("size", "files", "folders", "url")
 
@@ -42,8 +43,9 @@ def show_files(found: Iterator[FileInfo], output: str) -> None:
     first = list(itertools.islice(found, SORT_LIMIT))
     if len(first) < SORT_LIMIT:
         first.sort(key=lambda info: info.name)
+    is_narrow = sys.stdout.isatty() and terminal.size(sys.stdout).columns < NARROW
     for info in itertools.chain(first, found):
-        terminal.put(_file_line(info))
+        terminal.put(_file_line(info, is_narrow))
 
 
 def show_usage(found: Iterator[StorageUsage], output: str) -> None:
@@ -59,11 +61,13 @@ def show_usage(found: Iterator[StorageUsage], output: str) -> None:
         terminal.put("  ".join(render.cell(name, getattr(row, name)) for name in USAGE))
 
 
-def _file_line(info: FileInfo) -> str:
+def _file_line(info: FileInfo, is_narrow: bool) -> str:
+    """Return size, time and name; a narrow terminal shows the date only."""
     size = "-" if info.type == "folder" else render.size(info.size)
-    changed = render.when(info.modified) if info.modified else "-"
+    wide = len("2026-01-31" if is_narrow else "2026-01-31 12:00:00")
+    changed = render.when(info.modified)[:wide] if info.modified else "-"
     mark = "/" if info.type == "folder" else ""
-    return f"{size:>10}  {changed:>19}  {render.cell('name', info.name)}{mark}"
+    return f"{size:>10}  {changed:>{wide}}  {render.cell('name', info.name)}{mark}"
 
 
 def show_tree(url: str, found: Iterable[tuple[str, WalkedEntry]], output: str) -> None:

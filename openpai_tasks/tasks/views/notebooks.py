@@ -50,7 +50,7 @@ def finish(
             error = _watch(client, name)
     found = sdk.jobs.retry_during_outage(client, lambda: sdk.notebooks.find_results(client, name, mounted))
     if not found.notebook:
-        _check_started(found.job, error)
+        _check_started(sdk.diagnosis.add_cause(client, found.job), error)
     downloaded = _download(found, folder)
     show(c, downloaded.files, DOWNLOADED, output)
     page = sdk.notebooks.best_page(downloaded.files)
@@ -86,7 +86,7 @@ def _show_error(error: str) -> None:
 def _check_started(job: JobInfo, error: str) -> None:
     """Raise the reason why a job ended before its first cell."""
     if job.final and job.exit_status and error:
-        raise JobFailed(f"job {job.name!r} is {job.state}: {error}", job.exit_status)
+        raise JobFailed(f"{sdk.jobs.describe_end(job)}: {error}", job.exit_status)
     _show_error(error)
     if job.final:
         sdk.jobs.check_succeeded(job)
@@ -139,7 +139,7 @@ def _conclude(found: Results, downloaded: DownloadedResults, page: str, error: s
         why = _last_cell(found, summary, reason)
         raise JobFailed(f"{where} of {found.mark.file} {why}{link}", job.exit_status)
     elif reason:
-        raise JobFailed(f"job {job.name!r} is {job.state}: {reason}{link}", job.exit_status)
+        raise JobFailed(f"{sdk.jobs.describe_end(job)}: {reason}{link}", job.exit_status)
     elif link and not downloaded.copied.failed:
         say(f"done{link}")
     if job.final:

@@ -97,7 +97,7 @@ def follow_logs(client: PaddleBackend, job: str, lines: int) -> None:
     with submitting.job_continues(job, again=again, stop=command("paddle.kill", job)):
         news, choice = sdk.diagnosis.JobReporter(client, terminal.say), sdk.logs.LogChoice(role=TRAINER)
         terminal.write_bytes(sdk.logs.read_output(client, job, choice, True, lines, news))
-    sdk.jobs.check_succeeded(sdk.jobs.wait(client, job))
+    sdk.jobs.check_succeeded(sdk.diagnosis.add_cause(client, sdk.jobs.wait(client, job)))
 
 
 def _quoted(text: str) -> str:

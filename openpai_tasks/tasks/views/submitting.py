@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
 
-from openpai_tasks import render, sdk
-from openpai_tasks.errors import ApiError, Unreachable
+from openpai_tasks import protocol, render, sdk
+from openpai_tasks.errors import ApiError, ConfigError, Unreachable
 from openpai_tasks.tasks import views
-from openpai_tasks.tasks.framework import terminal
-from openpai_tasks.tasks.framework.base import say, show
+from openpai_tasks.tasks.framework import screen, terminal
+from openpai_tasks.tasks.framework.base import say, settings, show
 from openpai_tasks.text.hints import command
 from openpai_tasks.text.plurals import counted
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from openpai_tasks.sdk.jobs.submission import JobFiles, Submission
 
 SUBMITTED = ("name", "state", "virtual_cluster")
+MOVED = ("name", "state", "place")
 
 
 def send(
@@ -34,14 +35,19 @@ def send(
     preview: bool,
     output: str | None,
     plain: bool = False,
-    notify: bool = False,
+    notify: str | None = None,
 ) -> None:
     """Submit the job, or show what would be sent; with ``follow``, print its output until it ends."""
+    hooks = sdk.jobs.hooks_to_notify(client, submission.hooks, follow, isinstance(notify, str))
+    if hooks:
+        submission = dataclasses.replace(submission, hooks=type(submission.hooks)())
+        say(f"{client.product} keeps no hooks: this command notifies {hooks[0].label} when the job ends")
     job = start(c, client, submission, follow, preview, output)
     if job:
         with job_continues(job.name):
             views.following.write_logs(client, [job.name], sdk.logs.LogChoice(), plain=plain)
-        views.following.conclude(client, [sdk.jobs.wait(client, job.name)], notify)
+        ended, mounts = sdk.jobs.wait(client, job.name), sdk.files.mounts(settings(c))
+        views.following.conclude(client, [ended], notify, mounts, hooks)
 
 
 def start(
@@ -78,12 +84,10 @@ def submit_or_preview(
 ) -> JobInfo | None:
     """Submit the job and return it; for a preview, show it and return None."""
     sdk.jobs.check_tags(client, submission.tags)
-    report_sources(submission)
-    for note in submission.notes:
-        say(note)
     if preview:
-        show_preview(client, submission, is_whole=output is not None)
+        show_preview(client, submission, output)
         return None
+    report_sources(submission)
     return sdk.jobs.submit_when_ready(client, submission, say)
 
 
@@ -103,21 +107,32 @@ def report_sources(packed: Submission | JobFiles) -> None:
         say(f"sources: {total}; archive of {render.size(archive.size)} in {place}")
 
 
-def show_preview(client: Backend, submission: Submission, is_whole: bool = False) -> None:
-    """Print the document that would be sent on stdout, and everything else on stderr.
-
-    On a terminal, generated shell is folded, unless ``is_whole``.
-    """
+def show_preview(
+    client: Backend, submission: Submission, output: str | None, sweep: str = "", jobs: int = 1
+) -> None:
+    """Print the plan of a submission; with ``-o yaml``, ``-o json``, or in a pipe, the document instead."""
+    if output not in (None, "table", "yaml", "json"):
+        raise ConfigError(f"a preview is a table, yaml or json, not {output}")
+    if client.capabilities.dependencies and not submission.v1:  # others would wait here
+        sdk.jobs.check_dependencies(client, submission.after, say)
+    hidden = " (secrets are masked here)" if submission.shown != submission.text else ""
+    if output == "table" or (output is None and sys.stdout.isatty()):
+        screen.print_view(render.plan(sdk.jobs.make_plan(client, submission, sweep, jobs)))
+        say("nothing was sent; `-o yaml` shows the document")
+        return
+    if sweep:
+        say(f"sweep {sweep}: {counted(jobs, 'job')}, of which the first is shown")
+    report_sources(submission)
+    for note in submission.notes:
+        say(note)
     for member in submission.archive.members if submission.archive else ():
         say(f"  {render.cell('name', member.name)}  {render.size(member.size)}")
-    hidden = " (secrets are masked here)" if submission.shown != submission.text else ""
-    url = client.submit_url(submission.v1 or submission.text)
-    say(f"would POST to {url}; nothing was sent{hidden}")
-    shown = submission.shown
-    folded = submission.folded if sys.stdout.isatty() and not is_whole else shown
-    if folded != shown:
-        say("generated commands are shown as comments; `-o yaml`, a file or a pipe has them in full")
-    terminal.exact(folded)
+    say(f"would POST to {client.submit_url(submission.v1 or submission.text)}; nothing was sent{hidden}")
+    if output == "json":
+        value = protocol.read(submission.shown).value
+        terminal.put(render.format_values(value, render.document, "json"))
+    else:
+        terminal.exact(submission.shown)
 
 
 @contextlib.contextmanager

@@ -13,14 +13,16 @@ from invoke.context import Context
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import ConfigError, PathError
-from openpai_tasks.tasks.framework.base import say, show
+from openpai_tasks.settings import keeping
+from openpai_tasks.tasks.framework.base import say, settings, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.views.submitting import report_sources, show_preview
+from openpai_tasks.text.hints import command
 from openpai_tasks.text.plurals import counted
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
-    from openpai_tasks.render import Page, TextTable
+    from openpai_tasks.render import Chart, Page, TextTable
     from openpai_tasks.sdk.jobs.metrics import Metric
     from openpai_tasks.sdk.sweeps.comparison import ComparedRow, Comparison
     from openpai_tasks.sdk.sweeps.sweep import Sweep, SweepJob, SweepRun
@@ -39,15 +41,23 @@ def run_sweep(
     detach: bool,
     preview: bool,
     output: str | None,
+    notify: str | None = None,
 ) -> None:
     """Submit a job for each point, show them as they run, and fail if one of them does."""
     sdk.jobs.check_tags(client, sweep.request.tags)
-    report_sources(sweep.files)
+    _warn_of_removal(c, client, len(sweep.points))
+    given = sweep.hooks
+    hooks = sdk.jobs.hooks_to_notify(client, given, not detach, isinstance(notify, str))
     if preview:
-        say(f"sweep {sweep.name}: {counted(len(sweep.points), 'job')}, of which the first is shown")
-        show_preview(client, sweep.submission(next(iter(sweep.points))))
+        first = sweep.submission(next(iter(sweep.points)))
+        show_preview(client, first, output, sweep.name, len(sweep.points))
         return
-    sdk.jobs.wait_for_success(client, sweep.request.after, say)
+    report_sources(sweep.files)
+    for note in sweep.files.notes:
+        say(note)
+    if not hooks:
+        sdk.jobs.report_unused(client, given, say)
+    sdk.jobs.check_dependencies(client, sweep.request.policy.after, say)
     screen = LiveView(sys.stderr, transient=True)
     run = sdk.sweeps.SweepRun(client, sweep, Path.cwd(), say, refresh_seconds=0.5 if screen.is_drawn else 10)
     with _explain_interrupt(run), screen:
@@ -55,7 +65,19 @@ def run_sweep(
             line = sdk.sweeps.describe_progress(sweep.name, rows)
             screen.show(render.Page([line, render.flat_table(_visible(rows))], spaced=False), line)
     show(c, run.rows, render.flat_table, output)
+    if hooks:
+        facts = sdk.jobs.summary_facts("sweep", sweep.name, [row.state for row in run.rows])
+        sdk.jobs.notify_all(hooks, facts, say)
     sdk.sweeps.check_sweep(sweep.name, run.rows)
+
+
+def _warn_of_removal(c: Context, client: Backend, jobs: int) -> None:
+    """Warn if the embedded cluster will not keep all finished jobs of a sweep."""
+    most = keeping.parse_keep(settings(c).local_keep, "local.keep").jobs
+    if client.cluster.is_embedded and most is not None and jobs > most:
+        kept = f"the cluster keeps {counted(most, 'finished job')} (local.keep)"
+        rest = f"{jobs - most} of this sweep will be removed, with their results"
+        say(f"warning: {kept}: {rest}; `{command('config.set', 'local.keep=90d,10GB')}` removes this limit")
 
 
 def check_sorting(sort: str | None, lowest: bool, best: int | None) -> None:
@@ -90,27 +112,44 @@ def check_picture(path: str | None) -> None:
         raise ConfigError(f"--picture writes SVG: {path!r} must end with .svg")
 
 
-def write_picture(metrics: Sequence[Metric], path: str | None) -> None:
+def check_axis(by: str | None, is_drawn: bool) -> None:
+    """Refuse an x axis without a plot, before anything is read."""
+    if by and not is_drawn:
+        raise ConfigError(f"--by {by} is for a plot; add --plot or --picture FILE.svg")
+    if by not in (None, *render.X_AXES):
+        raise ConfigError(f"--by must be one of {', '.join(render.X_AXES)}, got {by!r}")
+
+
+def metric_charts(chosen: Sequence[Metric], by: str | None, found: Sequence[Metric]) -> list[Chart]:
+    """Return the charts of the chosen metrics; ``found`` are all metrics of their jobs."""
+    if chosen and by and by not in render.x_choices(found):
+        raise ConfigError(f"--by {by}: no job recorded a metric {by!r} with steps")
+    return render.metric_charts(chosen, by or "step", found)
+
+
+def write_picture(charts: Sequence[Chart], path: str | None) -> None:
     """Write the charts to a file, if one is wanted."""
     if path is None:
         return
     try:
-        Path(path).write_text(render.svg.draw(render.metric_charts(metrics)), encoding="utf-8")
+        Path(path).write_text(render.svg.draw(charts), encoding="utf-8")
     except OSError as err:
         raise PathError(f"cannot write {path}: {err.strerror}") from err
     say(f"plot written to {path}")
 
 
-def watch_metrics(rounds: Iterable[list[Metric]], patterns: Sequence[str], plot: bool) -> list[Metric]:
+def watch_metrics(
+    rounds: Iterable[list[Metric]], patterns: Sequence[str], plot: bool, by: str | None
+) -> list[Metric]:
     """Show the metrics as they grow, and return the last ones."""
     found: list[Metric] = []
     with LiveView(sys.stderr, transient=True) as screen:
         for found in rounds:
             chosen = sdk.jobs.select_metrics(found, patterns)
             points = sum(metric.count for metric in chosen)
-            screen.show(
-                metrics_view(chosen, plot), f"{counted(points, 'point')} of {counted(len(chosen), 'metric')}"
-            )
+            charts = render.metric_charts(chosen, by or "step", found) if plot else ()
+            words = f"{counted(points, 'point')} of {counted(len(chosen), 'metric')}"
+            screen.show(metrics_view(chosen, charts), words)
     return found
 
 
@@ -123,8 +162,8 @@ def report_no_metrics(found: Sequence[Metric], chosen: Sequence[Metric]) -> None
         say(f"no metric has such a name (known: {names})")
 
 
-def metrics_view(metrics: Sequence[Metric], plot: bool) -> TextTable | Page:
-    """Return a row for each metric of each task, below the charts if a plot is wanted."""
+def metrics_view(metrics: Sequence[Metric], charts: Sequence[Chart]) -> TextTable | Page:
+    """Return a row for each metric of each task, below the charts."""
     rows = [
         (
             *(render.cell("name", text) for text in (metric.job, metric.name, metric.task)),
@@ -135,7 +174,7 @@ def metrics_view(metrics: Sequence[Metric], plot: bool) -> TextTable | Page:
         for metric in metrics
     ]
     table = render.TextTable(METRICS_HEADER, rows)
-    return render.Page([*render.metric_charts(metrics), table]) if plot else table
+    return render.Page([*charts, table]) if charts else table
 
 
 def comparison_view(found: Comparison, is_whole: bool) -> Page | str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from openpai_tasks.backends.base import Backend
+    from openpai_tasks.protocol.models import JobInfo
     from openpai_tasks.sdk.files.job_folders import Mounts
     from openpai_tasks.sdk.jobs.outputs import Outputs
     from openpai_tasks.storage.copying.copy import Copied
@@ -115,14 +116,14 @@ class Meter(Watch):
         return ", ".join(parts)
 
 
-def find_outputs(client: Backend, names: Sequence[str], mounts: Mounts) -> list[Outputs]:
+def find_outputs(client: Backend, jobs: Sequence[str | JobInfo], mounts: Mounts) -> list[Outputs]:
     """Find the outputs of jobs; of several, report those without any and go on."""
-    if len(names) == 1:
-        return [sdk.jobs.find_outputs(client, names[0], mounts)]
+    if len(jobs) == 1:
+        return [sdk.jobs.find_outputs(client, jobs[0], mounts)]
     found = []
-    for name in names:
+    for job in jobs:
         try:
-            found.append(sdk.jobs.find_outputs(client, name, mounts))
+            found.append(sdk.jobs.find_outputs(client, job, mounts))
         except (ConfigError, NotFound, PathError) as err:
             terminal.say(f"warning: {err}")
     return found

@@ -5,9 +5,12 @@ from urllib.parse import quote
 
 import pytest
 
+from openpai_tasks import protocol
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ApiError, NotFound, Unsupported
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.models import SshInfo
+from openpai_tasks.sdk.clusters.resources import cluster_resources
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Reply, Scripted
@@ -156,6 +159,32 @@ def test_jobs_that_move_to_the_next_page_are_listed_once(serve):
 def test_response_that_is_not_a_job_list_is_an_error(serve, body):
     with pytest.raises(ApiError, match="is it OpenPAI"):
         client_of(serve({"GET /v2/jobs": body}), "1.8").jobs()
+
+
+# Types of GPUs
+
+
+@pytest.mark.parametrize(
+    "skus, types, free",
+    [
+        ({"V100": {"gpu": 1}, "CPU": {"gpu": 0}}, "8 V100", "6 of 8 V100"),
+        ({"V100": {"gpu": 1}, "K80": {"gpu": 4}}, "V100, K80", "6 of 8 (V100, K80)"),
+        ({}, "", "6 of 8"),
+        ({"V100": 3}, "", "6 of 8"),
+        (Reply({"code": "NoVirtualClusterError"}, 404), "", "6 of 8"),
+    ],
+)
+def test_free_gpus_have_the_types_that_the_cluster_reports(serve, skus, types, free):
+    amounts = {"resourcesUsed": {"gpu": 2}, "resourcesTotal": {"gpu": 8}}
+    server = serve({"GET /v2/virtual-clusters": {"default": amounts}, "GET /v2/cluster/sku-types": skus})
+    client = client_of(server, "1.8")
+    [found] = cluster_resources(client)
+    assert (found.gpu_types, found.free_gpus) == (types, free)
+    cluster_resources(client)
+    asked = [one.query for one in server.seen if one.path.endswith("sku-types")]
+    assert asked == [{"vc": "default"}]  # once
+    [older] = cluster_resources(client_of(server, "0.18"))
+    assert (older.gpu_types, older.free_gpus) == ("", "6 of 8")
 
 
 # Tokens
@@ -342,3 +371,25 @@ def test_unsupported_operations_are_refused_without_a_request(serve, generation)
         with pytest.raises(Unsupported, match=rf"cluster 'lab' \(OpenPAI {generation}\) .*: "):
             call()
     assert server.seen == []
+
+
+@pytest.mark.parametrize("skus", [{}, {"V100": {"cpu": 4, "memory": 9, "gpu": 1}}])
+def test_a_priority_without_hived_is_reported(serve, skus):
+    server = serve({"POST /v2/jobs": Reply({"message": "x"}, 202), "GET /v2/cluster/sku-types": skus})
+    job = JobRequest("true", name="a", image="i", priority="prod")
+    notices = client_of(server, "1.8").submit(protocol.dump(protocol.build_document(job)))
+    hived = "the priority probably has no effect: only the HiveD scheduler of OpenPAI has priorities"
+    assert notices == (() if skus else (hived,))
+
+
+def test_the_server_of_a_project_gets_no_hooks():
+    for is_own in (True, False):
+        cluster = Cluster("lab", "http://127.0.0.1:1", "alice", info={"engine": "process"}, is_own=is_own)
+        assert Client(cluster, Credentials(token="t")).capabilities.hooks is is_own
+
+
+def test_an_older_server_that_ignores_hooks_is_reported(serve):
+    server = serve({"POST /v2/jobs": Reply({"status": 202, "message": "ok"}, 202)})
+    (notice,) = client_of(server, "1.8").submit("name: x\n", hooks='{"hooks":[]}')
+    assert notice.startswith("the server is older than this client and keeps no hooks")
+    assert server.seen[0].headers["x-openpai-hooks"] == '{"hooks":[]}'

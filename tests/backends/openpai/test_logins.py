@@ -1,5 +1,8 @@
 """When a token is renewed and used, over real HTTP. A cluster stores a token a while after the login."""
 
+import os
+import pwd
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -7,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from openpai_tasks.backends.base import NOT_SHARED, TokenStore
+from openpai_tasks.backends.http.retries import NEVER
 from openpai_tasks.backends.openpai import Client
+from openpai_tasks.errors import Unreachable
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Reply, Scripted
@@ -115,3 +120,18 @@ def test_saved_token_that_is_also_refused_is_replaced(serve):
     tokens = TokenStore(read=lambda: kept[-1], save=kept.append)
     assert connect(server, "expired", tokens).user_info("alice") == RECORD
     assert kept == ["others", "token-1"] and server.used["token-1"] - server.logins[0] >= 1.5
+
+
+@pytest.mark.root
+def test_another_user_on_the_port_of_the_embedded_cluster_gets_no_token():
+    os.seteuid(pwd.getpwnam("nobody").pw_uid)
+    try:
+        listening = socket.create_server(("127.0.0.1", 0))
+    finally:
+        os.seteuid(0)
+    with listening:
+        cluster = Cluster("local", f"http://127.0.0.1:{listening.getsockname()[1]}", user="alice")
+        with pytest.raises(Unreachable, match="used by another user's program"):
+            Client(cluster, Credentials("s3cret", "token-1"), timeout=5, policies=NEVER).user_info("alice")
+        with listening.accept()[0] as stream:
+            assert stream.recv(4096) == b""

@@ -57,6 +57,8 @@ class LogServer(Scripted):
 
 def part(data, asked):
     first, _, last = asked.headers["Range"].removeprefix("bytes=").partition("-")
+    if not first:  # the last bytes
+        first, last = str(max(0, len(data) - int(last))), ""
     start, stop = int(first), min(int(last) + 1, len(data)) if last else len(data)
     if start >= len(data):
         return Reply("", 416, headers=(("Content-Range", f"bytes */{len(data)}"),))

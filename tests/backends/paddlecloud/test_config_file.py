@@ -52,7 +52,7 @@ def test_list_of_datacenters_is_read_with_passwords_as_written(write):
     found = paddle_config.load()
     assert found.datacenters == (
         Datacenter("dc1", "http://dc1.example.com", "ann@example.com", "0123"),
-        Datacenter("dc2", "https://dc2.example.com/cloud", "ann", "s3cret"),
+        Datacenter("dc2", "https://dc2.example.com/cloud", "ann", "s3cret", "/home/ann/ann.pem"),
     )
     assert (found.current, found.problems) == ("dc2", ())
     assert "s3cret" not in repr(found)
@@ -66,6 +66,15 @@ def test_mapping_of_datacenters_is_read_and_bare_hosts_get_a_scheme(write):
         "http://127.0.0.1:8080/paddlecloud",
     ]
     assert (found.datacenters[1].password, found.current, found.problems) == ("1e5", "here", ())
+
+
+def test_certificates_are_read_in_both_forms_and_mean_tls(write, tmp_path):
+    files = "usercert: /keys/user.pem\n  userkey: user-key.pem"
+    for text in (f"dc1:\n  {files}\n", f"datacenters:\n- name: dc1\n  {files}\n"):
+        write(f"{text}  username: ann\n  endpoint: 127.0.0.1:8443\n")
+        (one,) = paddle_config.foreign_clusters([]).clusters
+        assert (one.cluster.uri, one.password) == ("https://127.0.0.1:8443", "")
+        assert one.cluster.certificate == ("/keys/user.pem", str(tmp_path / ".paddle" / "user-key.pem"))
 
 
 def test_what_is_written_can_be_read_back(write):

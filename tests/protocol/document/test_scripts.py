@@ -104,6 +104,57 @@ class TestTimeLimit:
         assert done.returncode == (1 if stops else 0)
 
 
+SAVES = """\
+trap 'sleep 0.1; echo saved; exit {code}' TERM
+echo begun
+while :; do sleep 0.05; done
+"""
+
+
+@pytest.mark.parametrize(("code", "number", "end"), [(1, "0", 143), (1, "1", 124), (0, "0", 0)])
+def test_command_that_can_be_requeued_saves_before_its_time_limit(tmp_path, shell, code, number, end):
+    """A script around the program waits for it, and goes on only if it has finished."""
+    (tmp_path / "program").write_text(SAVES.format(code=code))
+    script = scripts.limit_time("sh program\necho finished", 2, requeues=1, grace=1)
+    done = run(shell, script, tmp_path, PAI_REQUEUES=number)
+    last = "finished\n" if code == 0 else ""
+    assert (done.returncode, done.stdout) == (end, f"begun\nsaved\n{last}")
+    streams_swapped = f"{done.stderr}{done.stdout}".encode()
+    assert scripts.asks_to_run_again(streams_swapped) == (end == 143)
+
+
+@pytest.mark.parametrize("requeues", [0, 1])
+def test_end_of_a_time_limited_command_is_noted_where_it_failed(tmp_path, shell, requeues):
+    """The embedded cluster keeps the folder and the variables of a failed task in this way."""
+    script = scripts.limit_time("mkdir deep; cd deep; (exit 3) || exit 3", 60, requeues=requeues)
+    done = run(shell, f"pai_on_exit='trap pwd EXIT'\n{script}", tmp_path)
+    assert (done.returncode, done.stdout) == (3, f"{tmp_path}/deep\n")
+
+
+def test_command_gets_the_signal_to_save_before_its_children_end(tmp_path, shell):
+    """Otherwise, the end of the first child would end a shell that exits with the first failure."""
+    command = "trap 'echo saved; exit 9' TERM\nsleep 60 & first=$!\n"
+    command += "for number in $(seq 30); do sleep 60 & done\nwait $first"
+    done = run(shell, scripts.limit_time(command, 6, requeues=1, grace=1), tmp_path, PAI_REQUEUES="0")
+    assert (done.returncode, done.stdout) == (143, "saved\n")
+
+
+def test_command_that_does_not_end_in_time_is_killed_and_requeued(tmp_path):
+    """Slurm ends it earlier here; on OpenPAI, the number of the attempt counts."""
+    script = scripts.limit_time("trap '' TERM; sleep 60 & wait; sleep 60", 90, requeues=2, grace=1)
+    ends = {"SLURM_JOB_END_TIME": str(int(time.time()) + 7), "FC_FRAMEWORK_ATTEMPT_ID": "1"}
+    began = time.monotonic()
+    assert run(SHELLS["bash"], script, tmp_path, **ends).returncode == 143
+    assert time.monotonic() - began < 20
+
+
+def test_tasks_of_a_job_that_is_requeued_wait_for_each_other(tmp_path):
+    script = scripts.limit_time("sleep 60", 3, requeues=1, grace=2)
+    began = time.monotonic()
+    assert run(SHELLS["dash"], script, tmp_path, PAI_REQUEUES="0", PAI_TASKS_NUM="2").returncode == 143
+    assert time.monotonic() - began > 1.9
+
+
 def test_time_limited_bash_command_still_runs_in_bash(tmp_path):
     done = run(SHELLS["bash"], scripts.limit_time("a=(1 2); echo ${a[1]}; false | true", 60), tmp_path)
     assert done.stdout == "2\n" and done.returncode == 1  # pipefail

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pytest
+
+from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol import dump
 from openpai_tasks.protocol.yaml.reader import read
 
@@ -48,3 +51,9 @@ def test_dump_uses_block_style_without_aliases():
     shared = ["x"]
     text = dump({"secrets": {"key": "v"}, "commands": ["a\nb"], "one": shared, "two": shared})
     assert text == ("secrets:\n  key: v\ncommands:\n- |-\n  a\n  b\none:\n- x\ntwo:\n- x\n")
+
+
+def test_bytes_that_are_not_text_are_refused_without_showing_them():
+    with pytest.raises(ProtocolError) as refused:
+        dump({"secrets": {"key": "v\udcff"}, "commands": ["\\uDCFF"]})
+    assert str(refused.value) == "secrets.key: must be UTF-8 text"

@@ -10,7 +10,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.clusters.user_clusters import UserClusters
 from openpai_tasks.settings import credentials
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import Cluster, registry_path
+from openpai_tasks.settings.registry import OPTIONS, Cluster, registry_path
 
 CONFIG = "dc1: {username: ann, password: 0123, endpoint: 'http://dc1.example.com'}\n"
 LAB = Cluster("lab", "http://lab.example.com", "bob")
@@ -38,6 +38,16 @@ def test_datacenters_are_listed_beside_the_users_clusters(book):
     found = book.get("dc1")
     assert (found.rest, found.user, found.is_own) == ("http://dc1.example.com", "ann", True)
     assert book.get("lab").uri == LAB.uri
+
+
+def test_a_datacenter_is_also_found_by_its_name(book, config):
+    options = {OPTIONS: {"datacenter": "dc7"}}
+    book.put(Cluster("mine", "http://dc7.example.com", "ann", "paddlecloud", "v1", prefix="", extra=options))
+    assert book.get("dc7").alias == "mine" and book.get("dc1").alias == "dc1"
+    config.write_text(CONFIG.replace("dc1:", "dc7:"))
+    with pytest.raises(ConfigError, match="no cluster named 'dc9'"):
+        book.get("dc9")
+    assert book.get("dc7").uri == "http://dc1.example.com"  # an alias comes before a name
 
 
 def test_password_comes_from_its_file_and_only_the_token_is_stored(book):

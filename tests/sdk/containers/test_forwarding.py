@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -93,3 +94,31 @@ def test_any_port_is_suggested_when_the_highest_port_is_taken():
         taken.listen()
         with pytest.raises(ConfigError, match=r"use another one: 80:0$"):
             forwarding.Forward(lambda: None, [forwarding.Port(80, 65535)], print)
+
+
+def test_reverse_ports_are_written_as_for_openssh():
+    parsed = forwarding.parse_reverse_ports(["9000", "9001:1", "9002:licence.lab:27000", "9003:[::1]:5"])
+    assert [(one.there, one.host, one.here) for one in parsed] == [
+        (9000, "localhost", 9000),
+        (9001, "localhost", 1),
+        (9002, "licence.lab", 27000),
+        (9003, "::1", 5),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "0", "65536", "x", "9000:", "9000:host:", "9000:host:x", "1:0"])
+def test_wrong_reverse_port_is_refused_with_an_example(text):
+    with pytest.raises(ConfigError, match="such as 9000 or 9000:localhost:9001"):
+        forwarding.parse_reverse_ports([text])
+
+
+def test_reverse_port_is_given_once():
+    with pytest.raises(ConfigError, match="a port is given twice in 9000, 9000:1"):
+        forwarding.parse_reverse_ports(["9000", "9000:1"])
+
+
+def test_a_container_that_names_another_port_reaches_nothing():
+    closed = []
+    forward = forwarding.Forward(pytest.fail, [], print, reverse=forwarding.parse_reverse_ports(["9000"]))
+    forward._accept_reverse(SimpleNamespace(close=lambda: closed.append(1)), 22)
+    assert closed == [1]

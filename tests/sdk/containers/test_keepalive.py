@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import signal
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +32,14 @@ date() { cat "$PAI_WORK_DIR/now"; }
 sleep() { command sleep 0.05; }
 """
 NOTING_CLOCK = CLOCK.replace("now", 'now" | tee -a "$PAI_WORK_DIR/looks')
+EXTENDS_AFTER_LOOK = """\
+cat() {
+  command cat "$@"
+  case $1 in */deadline) [ -e "$PAI_WORK_DIR/extended" ] || {
+    echo 1008 >"$1"; echo 1007 >"$PAI_WORK_DIR/now"; : >"$PAI_WORK_DIR/extended"; } ;;
+  esac
+}
+"""
 
 
 class Task:
@@ -46,9 +58,13 @@ class Task:
         self.process: subprocess.Popen[str] | None = None
         self.has_clock = False
 
-    def start(self, seconds: int, idle: int = 0, **more: str) -> subprocess.Popen[str]:
+    def start(self, seconds: int, idle: int = 0, stop: int = 0, **more: str) -> subprocess.Popen[str]:
         self.process = subprocess.Popen(
-            [*self.shell, "-c", NOTING_CLOCK * self.has_clock + keepalive.command(seconds, idle)],
+            [
+                *self.shell,
+                "-c",
+                NOTING_CLOCK * self.has_clock + keepalive.command(seconds, idle, stop, idle > 0),
+            ],
             env={**self.environment, **more},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -143,6 +159,16 @@ def test_container_can_be_extended_but_not_shortened(task: Task) -> None:
     assert process.returncode == 0
 
 
+def test_a_deadline_that_is_extended_while_it_is_looked_at_counts(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "NOTING_CLOCK", NOTING_CLOCK + EXTENDS_AFTER_LOOK)
+    task.set_time(1000)
+    task.start(3)
+    until((task.folder / "extended").exists)
+    assert task.stays_at(1007) and not task.stays_at(1008)
+
+
 def test_deadline_file_in_the_workspace_extends_it_and_invalid_text_is_harmless(task: Task) -> None:
     output = task.folder / "jobs" / "stay" / "output"
     output.mkdir(parents=True)
@@ -193,14 +219,17 @@ def test_longest_allowed_extension_is_accepted(task: Task) -> None:
 
 
 def test_initial_duration_is_read_from_the_command() -> None:
-    assert keepalive.initial_seconds(f"export A=1\n{keepalive.command(5400, 9)}") == 5400
+    assert keepalive.initial_seconds(f"export A=1\n{keepalive.command(5400, 9, 9, True)}") == 5400
     assert keepalive.initial_seconds("sleep 60") == 0
     assert [keepalive.parse_deadline(text) for text in (b"123\n", b"9" * 12, b"12 \n", b"")] == [123, 0, 0, 0]
 
 
 def test_idle_gpus_are_reported_until_they_work(task: Task) -> None:
     task.use("0\n3\n[N/A]\n")
+    task.set_time(1000)
     task.start(200, idle=1, CUDA_VISIBLE_DEVICES="0,3")
+    until((task.folder / "asked").exists)
+    task.set_time(1001)
     until(lambda: task.stay().idle is not None)
     assert (task.folder / "asked").read_text().startswith("-i 0,3 --query-gpu=utilization.gpu")
     task.use("0\n97\n")
@@ -237,4 +266,57 @@ def test_keep_alive_command_is_recognized_by_its_first_line() -> None:
 
 def test_gpus_are_watched_only_with_an_idle_limit() -> None:
     assert "nvidia-smi" not in keepalive.command(9, 0)
-    assert f"-ge {1800} " in keepalive.command(9, 1800)
+    assert f"-ge {1800} " in keepalive.command(9, 1800, has_gpus=True)
+
+
+def test_an_idle_container_stops_and_says_so(task: Task) -> None:
+    task.use("0\n")
+    task.set_time(1000)
+    process = task.start(9000, idle=9000, stop=60)
+    until(lambda: task.stay().idle_limit == 60)
+    until(lambda: (task.state / "quiet").exists())
+    task.ask(keepalive.extend_command(9001))
+    assert task.stays_at(1059)  # an extension counts as use
+    until(lambda: (task.state / "deadline").read_text() == "10001\n")
+    assert task.stays_at(1060)
+    out, err = end_by_idling(task, 1100)
+    assert (process.returncode, err) == (0, "")
+    assert "it stops earlier after 60 s without a login and without CPU or GPU use\n" in out
+    assert out.endswith("idle for 60 s, stopping this container\n")
+    assert keepalive.find_end(out.splitlines()) == (
+        "it stopped itself after 1m 00s without a login and without work"
+    )
+
+
+def end_by_idling(task: Task, now: int) -> tuple[str, str]:
+    """Let time pass until the container has ended; return its output."""
+    process = task.process
+    assert process is not None
+    clock = itertools.count(now, 70)
+    until(lambda: task.set_time(next(clock)) or time.sleep(0.2) or process.poll() is not None)
+    return process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("use", ["login", "cpu", "gpu", "unknown-gpu"])
+def test_a_container_in_use_does_not_stop(tmp_path: Path, use: str) -> None:
+    task, quiet = Task(tmp_path, SHELLS[0]), tmp_path / ".pai-container" / "quiet"
+    task.use({"gpu": "9\n", "unknown-gpu": "[N/A]\n"}.get(use, "0\n"))
+    task.set_time(1000)
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as stack:
+        port = server.getsockname()[1]
+        process = task.start(9000, idle=9000, stop=60, PAI_CONTAINER_SSH_PORT=str(port))
+        if use == "login":
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        elif use == "cpu":
+            spin = ["sh", "-c", "while :; do :; done"]
+            busy = subprocess.Popen(spin, env=task.environment, start_new_session=True)
+            stack.callback(busy.wait, 60)
+            stack.callback(busy.kill)
+        until(quiet.exists)
+        for now in (1030, 1060, 1090):
+            assert task.stays_at(now)
+            until(lambda now=now: use == "login" or quiet.read_text() == f"{now} {now}\n")
+        stack.close()
+        task.use("0\n")
+        end_by_idling(task, 1100)
+        assert process.returncode == 0

@@ -6,6 +6,7 @@ import pytest
 
 from openpai_tasks.protocol.models import JobInfo, job_from_detail, job_from_summary
 from openpai_tasks.sdk.jobs import lookup
+from openpai_tasks.sdk.jobs.dependencies import MOST_DEPENDENTS, stopped_dependents
 from tests.hostile import client_of
 
 
@@ -90,3 +91,12 @@ def test_the_platforms_exit_code_has_its_meaning():
     assert ended(199).platform_end == "199"
     spec = {"phrase": "Theirs", "reason": "their words"}
     assert ended(255, appExitSpec=spec).platform_end == "255 (Theirs): their words"
+
+
+def test_an_endless_chain_of_dependents_ends():
+    def job(key: str) -> JobInfo:
+        later = {"job": f"ann~job{int(key[7:]) + 1}", "when": "succeeded", "state": "STOPPED", "met": False}
+        return job_from_detail({"dependents": [later], "jobStatus": {"username": "ann"}}, key)
+
+    client = SimpleNamespace(user="ann", job=job)
+    assert len(stopped_dependents(client, job("ann~job0"))) == MOST_DEPENDENTS

@@ -1,10 +1,15 @@
 """A submission without a clear response: the client looks for the job and keeps its sources meanwhile."""
 
+from pathlib import Path
+
 import pytest
 
 from openpai_tasks.backends.openpai import Client
-from openpai_tasks.errors import ApiError, NotFound, Unreachable
+from openpai_tasks.errors import ApiError, Conflict, NotFound, Unreachable, Unsupported
+from openpai_tasks.protocol import JobRequest
+from openpai_tasks.protocol.document.policy import JobPolicy
 from openpai_tasks.sdk.jobs import submission
+from openpai_tasks.sdk.jobs.provenance import Origin
 from openpai_tasks.sdk.jobs.submission import NotSubmitted, Submission
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
@@ -46,6 +51,19 @@ def test_job_that_exists_after_a_server_error_counts_as_submitted(lab, looks):
     server, answering = lab
     submission.submit_once(answering(BROKEN, *looks), Submission("train", "name: train\n"))
     assert len(server.received("POST")) == 1
+
+
+@pytest.mark.parametrize("theirs", [["python train.py"], ["python other.py"]])
+def test_a_job_with_other_commands_that_took_the_name_is_a_conflict(lab, theirs):
+    server, answering = lab
+    client = answering(BROKEN, DETAIL)
+    server.answers[f"{JOB}/config"] = {"taskRoles": {"main": {"commands": theirs}}}
+    made = Submission("train", "name: train\ntaskRoles: {main: {commands: [python train.py]}}\n")
+    if theirs == ["python train.py"]:
+        assert submission.submit_once(client, made) == ()
+    else:
+        with pytest.raises(Conflict, match="a job named 'train' exists on cluster 'lab'"):
+            submission.submit_once(client, made)
 
 
 def test_job_that_is_missing_after_a_server_error_counts_as_not_submitted(lab):
@@ -96,3 +114,16 @@ def test_ctrl_c_while_the_answer_is_waited_for_leaves_a_word_about_the_job(lab, 
     with pytest.raises(KeyboardInterrupt):
         submission.submit_once(client, Submission("train", "name: train\n"))
     assert lines == ["job 'train' may have been submitted: check with `pai job.status train -a lab`"]
+
+
+def test_kept_failures_are_refused_before_anything_is_sent(lab):
+    """OpenPAI would ignore the policy of the document."""
+    server, answering = lab
+    client = answering(ABSENT, ABSENT)
+    request = JobRequest("false", "train", image="some/image", policy=JobPolicy(keep_failed=60))
+    made = submission.build(request, submission.JobFiles(None, None, Origin(Path())))
+    with pytest.raises(
+        Unsupported, match=r"\(OpenPAI 1.8\) does not keep failed tasks: leave out --keep-failed"
+    ):
+        submission.submit(client, made)
+    assert {one.method for one in server.seen} <= {"GET"}

@@ -61,10 +61,12 @@ def test_missing_and_empty_levels_are_created():
         ("NaN", "NaN"),
         ("yes", "yes"),
         ("a=b,c", "a=b,c"),
-        ("[" * 100_000, "[" * 100_000),
+        ("[{name: x, on: yes}]", [{"name": "x", "on": "yes"}]),
+        ("{a: 1, b: }", {"a": 1, "b": None}),
+        ('"[ -f a ] && cat a"', "[ -f a ] && cat a"),
     ],
 )
-def test_value_is_parsed_as_json_or_else_kept_as_text(text, value):
+def test_value_is_json_or_a_yaml_list_or_mapping_or_else_text(text, value):
     changed = apply_updates(document(), [f"x={text}"])["x"]
     assert changed == value and type(changed) is type(value)
 
@@ -86,8 +88,11 @@ def test_updates_apply_in_order_and_leave_the_original_alone():
         ("prerequisites.2.uri=x", "has 1 item$"),
         ("prerequisites.-2.uri=x", "has 1 item$"),
         ("a.1=x", "has 0 items"),
+        ("a=[{name: x]", "a: invalid YAML: .*; put text that begins with a bracket in double quotes"),
+        ("a=[ -f a ] && cat a", "a: invalid YAML: .*in double quotes"),
+        ("a=" + "[" * 100_000, "a: nested deeper than 100 levels"),
     ],
 )
-def test_a_path_that_cannot_be_applied_is_an_error(update, words):
+def test_update_that_cannot_be_applied_is_an_error(update, words):
     with pytest.raises(ConfigError, match=words):
         apply_updates(document(), [update])

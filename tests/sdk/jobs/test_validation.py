@@ -78,6 +78,13 @@ def test_every_file_is_validated_even_if_one_cannot_be_read(shell):
     assert ran.err == "error: 3 of 4 job files are not valid: 'nope.yaml', 'old.json', 'broken.yaml'\n"
 
 
+def test_exit_code_says_whether_a_file_is_only_missing(shell):
+    (shell.project / "good.yaml").write_text(GOOD)
+    ran = shell.inv("job.validate", "good.yaml", "nope.yaml")
+    assert ran.code == 123
+    assert ran.err == "error: 1 of 2 job files cannot be read: 'nope.yaml'\n"
+
+
 def test_valid_files_are_reported_as_valid(shell):
     (shell.project / "good.yaml").write_text(GOOD)
     assert shell.ok("job.validate", "good.yaml", "good.yaml").out == "good.yaml: valid\n" * 2

@@ -32,5 +32,9 @@ class MemoryLog:
         self.read_bytes += len(found)
         return found
 
+    def read_end(self, length: int) -> tuple[int, bytes] | None:
+        start = max(0, len(self.data) - length)
+        return (start, self.read_range(start, len(self.data))) if self.has_parts else None
+
     def seek(self, offset: int) -> None:
         self.position = offset

@@ -7,7 +7,7 @@ import pytest
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.notebooks import running
-from openpai_tasks.sdk.notebooks.cluster_cells import uses_cluster
+from openpai_tasks.sdk.notebooks.cluster_cells import code_for_job, uses_cluster
 from openpai_tasks.sdk.notebooks.notebook_file import read_notebook
 from tests.notebook_files import text, write
 
@@ -71,6 +71,28 @@ def test_cells_with_our_magics_and_calls_use_the_cluster(source):
 @pytest.mark.parametrize("source", OTHERS.values(), ids=OTHERS)
 def test_other_cells_do_not_use_the_cluster(source):
     assert not uses_cluster(source)
+
+
+BOTH = "from openpai_tasks import submit_this_notebook, runtime"
+KEPT = "from openpai_tasks import runtime"
+PARTS = {
+    BOTH: KEPT,
+    "from openpai_tasks import (\n    submit_this_notebook,\n  runtime as r); x = 1": f"{KEPT} as r; x = 1",
+    f"%matplotlib inline\n{BOTH}\nx = 1": f"%matplotlib inline\n{KEPT}\nx = 1",
+    f"%%time\n{BOTH}": f"%%time\n{KEPT}",
+    f"é = 1; {BOTH}": f"é = 1; {KEPT}",
+    f"{BOTH}\nx = 1\njob = submit_this_notebook(gpu=1)\nprint(job)": KEPT,
+    f"import os\n{KEPT}\n%pai job.list": KEPT,
+    "if True:\n    from openpai_tasks import submit_this_notebook": "if True:\n    pass",
+    "from openpai_tasks import submit_this_notebook, Cluster\nsubmit_this_notebook()": "",
+    "from openpai_tasks import submit_this_notebook": "",
+    "train()": "train()",
+}
+
+
+@pytest.mark.parametrize("source, kept", PARTS.items(), ids=range(len(PARTS)))
+def test_only_the_submission_is_dropped_next_to_the_runtime(source, kept):
+    assert code_for_job(source) == kept
 
 
 def sent(path, folder):

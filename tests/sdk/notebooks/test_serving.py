@@ -249,7 +249,7 @@ class Job:
         own.mkdir()
         for path in (serving.SERVER, notebook_runner.__file__):
             shutil.copy(path, own)
-        (own / "sent.json").write_text("[]")
+        (own / "sent.json").write_text("{}")
         port = str(free_port())
         variables = {"JUPYTER_TOKEN": "a-token-of-the-test", "PAI_CONTAINER_HOST_jupyter_PORT_LIST": port}
         self.process = subprocess.Popen(
@@ -633,7 +633,7 @@ def test_an_invalid_manifest_is_refused():
 
 
 def test_invalid_options_are_refused_without_showing_the_token():
-    options = ("abcd", "2h", ""), ("x" * 15 + "&y", "2h", ""), ("", "0", ""), ("", "", ""), ("", "2h", "x")
+    options = ("a/cd", "2h", ""), ("x" * 15 + "&y", "2h", ""), ("", "0", ""), ("", "", ""), ("", "2h", "x")
     for flags in options:
         with pytest.raises(ConfigError) as refused:
             serving.serve_options(*flags, direct=False)

@@ -240,7 +240,7 @@ def test_server_that_stops_responding_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "KEEPALIVE_SECONDS", 0.5)
     monkeypatch.setattr(module, "KEEPALIVE_TIMEOUT", 2.0)
     with sshd_server.running(tmp_path / "sshd") as server, Remote(server.target(tmp_path)).open() as remote:
-        children = sshd_server._children(server.process.pid)
+        children = sshd_server.children(server.process.pid)
 
         def send(number):
             for pid in children:

@@ -7,7 +7,7 @@ import pytest
 
 from openpai_tasks.errors import ConfigError, NotFound
 from openpai_tasks.sdk.jobs import records
-from openpai_tasks.sdk.sweeps.choosing import choose_jobs, choose_names
+from openpai_tasks.sdk.sweeps.choosing import choose_jobs
 from tests.hostile import client_of
 
 API = "/rest-server/api/v2/jobs"
@@ -106,7 +106,7 @@ def test_too_many_jobs_and_no_word_are_refused(serve, tmp_path):
     with pytest.raises(ConfigError, match="201 jobs match '\\*', more than 200"):
         choose_jobs(client, ["*"], tmp_path)
     with pytest.raises(ConfigError, match="name a job"):
-        choose_names(client, [])
+        choose_jobs(client, [])
 
 
 def test_near_names_that_were_seen_before_are_suggested(serve, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Results of jobs: whose they are, how often they are read, and how they are sorted."""
 
+import dataclasses
 import json
 import math
 
@@ -15,9 +16,12 @@ from openpai_tasks.sdk.sweeps.results import (
     gather_results_within,
     sort_results,
 )
+from tests.fuzz import limits
+from tests.fuzz.target import Target
 from tests.hostile import client_of
 
 API = "/rest-server/api/v2/jobs"
+EMBEDDED = "/rest-server/api/v2/embedded"
 DETAIL = {"jobStatus": {"username": "bob", "state": "SUCCEEDED"}, "taskRoles": {}}
 
 
@@ -63,7 +67,9 @@ class Jobs:
 
     def listed(self, request):
         rows = [{"name": name, **self.status(name)} for name in self.jobs]
-        return {"totalCount": len(rows), "data": rows}
+        wanted = request.query.get("state")
+        rows = [row for row in rows if not wanted or row["state"] in wanted.split(",")]
+        return {"totalCount": len(rows), "data": rows[: int(request.query.get("limit", 5000))]}
 
     def detail(self, name):
         task = {"taskIndex": 0, "taskState": self.jobs[name][0], "attemptId": 0}
@@ -124,8 +130,57 @@ def test_the_jobs_of_a_sweep_are_listed_with_one_request(serve, own_home, tmp_pa
     for name in (*names, "s-missing"):
         record.add(name, {"lr": name[-1]})
     losses, asked = jobs.gather(tmp_path, "s")
-    assert losses == [1] * len(names) + [None] and len(asked) == 2 + 3 * len(names)
-    assert jobs.gather(tmp_path, "s") == (losses, [API, "s-missing"])
+    assert losses == [1] * len(names) + [None] and len(asked) == 1 + 3 * len(names)
+    assert jobs.gather(tmp_path, "s") == (losses, [API])
+
+
+def test_a_large_sweep_is_not_listed_again_once_all_its_jobs_have_ended(
+    serve, own_home, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(results_module, "KEPT_FROM", 8)
+    jobs = Jobs(serve, **{f"s-{number}": ("SUCCEEDED", 0, {"loss": number}) for number in range(9)})
+    record = records.load(tmp_path, "lab", "s")
+    for name in jobs.jobs:
+        record.add(name, {"lr": name[-1]})
+    jobs.jobs["s-8"] = ("RUNNING", 0, {"loss": 8})
+    assert jobs.gather(tmp_path, "s")[0] == jobs.gather(tmp_path, "s")[0] == list(range(9))
+    jobs.jobs["s-8"] = ("SUCCEEDED", 0, {"loss": 7})
+    assert jobs.gather(tmp_path, "s")[0] == [*range(8), 7]
+    jobs.gather(tmp_path, "s")
+    assert {request.query["limit"] for request in jobs.server.seen} == {"1"} and len(jobs.server.seen) == 2
+    del jobs.jobs["s-0"]  # removed from the cluster
+    assert jobs.gather(tmp_path, "s")[0] == [None, *range(1, 8), 7]
+    record.add("s-9", {"lr": "9"})
+    assert jobs.gather(tmp_path, "s")[0] == [None, *range(1, 8), 7, None]
+
+
+def test_results_that_the_server_reads_cost_no_request_for_each_job(serve, own_home, tmp_path):
+    names = [f"s-{number}" for number in range(results_module.LISTED)]
+    jobs = Jobs(serve, **{name: ("SUCCEEDED", 0, {"loss": name}) for name in names})
+    *read, none, old, left_out = names
+    lines = {name: json.dumps({"loss": float("nan")}) for name in read} | {none: "", old: '{"loss": 1}'}
+
+    def printed(request):
+        assert json.loads(request.body) == {"jobs": [f"alice~{name}" for name in names]}
+        return {
+            "jobs": [
+                {"name": f"alice~{name}", "completedTime": 2_000 + (name == old), "line": line}
+                for name, line in lines.items()
+            ]
+        }
+
+    jobs.server.answers[f"POST {EMBEDDED}/printed-results"] = printed
+    record = records.load(tmp_path, "lab", "s")
+    for name in names:
+        record.add(name, {})
+    client = client_of(jobs.server)
+    client.cluster = dataclasses.replace(client.cluster, info={"engine": "process"})
+    found = {one.name: one.result.get("loss") for one in gather_results(client, ["s"], tmp_path)}
+    assert all(math.isnan(found[name]) for name in read) and found[none] is None
+    assert (found[old], found[left_out]) == (old, left_out)
+    asked = {request.path.rpartition("/")[2] for request in jobs.server.seen}
+    assert not asked & {f"alice~{name}" for name in read} and {old, left_out} < asked
+    assert none not in asked  # its log
 
 
 def test_a_sweep_from_another_folder_is_listed_with_one_request(serve, own_home, tmp_path):
@@ -189,3 +244,16 @@ def test_columns_are_named_as_in_the_table():
     with pytest.raises(ConfigError, match="known: name, state, lr"):
         sort_results(found, "loss")
     assert sort_results([], "loss") == []
+
+
+@pytest.mark.parametrize("line", [b"\n", b"}\n", b"{ \n"])
+def test_result_file_of_many_lines_takes_little_time_and_memory(line):
+    text = line * (results_module.LARGEST // len(line))
+    assert limits.problem(Target("result", results_module._last_object, ()), text) is None
+
+
+def test_result_is_the_last_object_in_a_file_also_if_it_is_long():
+    long = b'{"a": "' + b"x" * results_module.LAST_LINES + b'"}'
+    assert results_module._last_object(b'{"a": 1}\n' + long + b"\n \n")["a"].startswith("x")
+    assert results_module._last_object(b'{"a": 1}\n{"a": 2}\nend\n') == {"a": 2}
+    assert results_module._last_object(b'{\n"a": 3\n}') == {"a": 3}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import jwt
@@ -42,6 +44,27 @@ def test_a_password_is_stored_salted_and_only_it_matches() -> None:
     assert first != second and "correct" not in first
     assert accounts.matches_hash("correct horse", first) and accounts.matches_hash("correct horse", second)
     assert not accounts.matches_hash("correct horsf", first)
+
+
+LITTLE_MEMORY = """
+import resource
+from pathlib import Path
+from openpai_tasks.server.accounts.users import COST, matches_hash
+stored = f"scrypt${COST}${'00' * 16}${'00' * 64}"
+matches_hash("a password", stored)
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 20), resource.RLIM_INFINITY))
+try:
+    matches_hash("a password", stored)
+except MemoryError:
+    print("no memory")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
+def test_too_little_memory_to_check_a_password_is_reported_as_such() -> None:
+    done = subprocess.run([sys.executable, "-c", LITTLE_MEMORY], capture_output=True, text=True, check=False)
+    assert done.stdout == "no memory\n", done.stderr
 
 
 def test_new_user_has_the_rights_of_the_default_group(users: Accounts) -> None:

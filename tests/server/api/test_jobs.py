@@ -146,6 +146,20 @@ def test_virtual_cluster_or_storage_without_access_is_refused(alice: Api) -> Non
     assert code(answer) == (404, "NoStorageError")
 
 
+def test_a_job_has_what_it_waits_for_and_is_refused_if_that_cannot_end_so(admin: Api, done: str) -> None:
+    def after(job: str, when: str) -> dict[str, Any]:
+        return {"jobPolicy": {"after": [{"job": job, "when": when}]}}
+
+    assert admin.submit(document("waits", extras=after(done, "ended"))).status_code == 202
+    (first,) = [one for one in admin.detail(done)["dependents"] if one["job"].endswith("~waits")]
+    assert (first["when"], first["met"]) == ("ended", True)
+    assert admin.detail(first["job"])["after"] == [
+        {"job": done, "when": "ended", "state": "SUCCEEDED", "met": True, "kept": False}
+    ]
+    for extras in (after(done, "failed"), after("unknown", "ended"), after("never", "ended")):
+        assert code(admin.submit(document("never", extras=extras))) == INVALID
+
+
 def test_two_users_may_use_the_same_job_name(admin: Api, alice: Api, owner: str, done: str) -> None:
     admin.run("done")
     assert admin.detail(f"{owner}~done")["debugId"] != alice.detail(done)["debugId"]
@@ -247,6 +261,17 @@ def test_tags_are_added_once_and_removed_once(alice: Api, done: str) -> None:
     assert code(alice.delete(path, json={"value": "keep me"})) == (404, "NoTagError")
 
 
+def test_only_the_owner_moves_a_job_and_only_while_it_waits(
+    admin: Api, alice: Api, owner: str, done: str
+) -> None:
+    first, path = {"value": "first"}, f"/api/v2/jobs/{done}/place"
+    assert code(alice.put(path, {"value": "last"})) == (400, "InvalidParametersError")
+    assert code(alice.put(path, first)) == (409, "ConflictJobError")
+    assert "place" not in alice.detail(done)
+    admin.submit(document("not-hers"))
+    assert code(alice.put(f"/api/v2/jobs/{owner}~not-hers/place", first)) == (403, "ForbiddenUserError")
+
+
 def test_events_are_counted_and_filtered_by_type(alice: Api) -> None:
     alice.submit(document("events"))
     alice.until("alice~events", "SUCCEEDED")
@@ -319,6 +344,7 @@ def test_job_list_is_filtered_ordered_and_paged(admin: Api, alice: Api, owner: s
     assert names("tagsContain=blue,red") == ["list-a"]
     assert names("tagsNotContain=blue") == ["list-b"]
     assert names("jobPriority=prod") == ["list-b"]
+    assert admin.detail(f"{owner}~list-b")["jobPriority"] == "prod"
     assert names("jobPriority=default") == ["list-a"]
     assert names("limit=1") == ["list-a"]
     assert names("limit=1&offset=1") == ["list-b"]

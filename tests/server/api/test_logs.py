@@ -15,6 +15,8 @@ from openpai_tasks.server.state.database import Database
 from tests.server.conftest import Api, ServerProcess, code
 
 PLACE = "/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs"
+RESULTS = "/api/v2/embedded/printed-results"
+INVALID = (400, "InvalidParametersError")
 LINES = 5000  # of ten bytes: more than the 16 KiB of a tail
 
 
@@ -133,3 +135,19 @@ def test_log_is_sent_in_few_large_pieces() -> None:
     pieces = request.read_pieces(lambda: io.BytesIO(bytes(10 * request.PIECE)), 5, 3 * request.PIECE)
     assert [len(piece) for piece in pieces] == [request.PIECE] * 3
     assert request.PIECE >= 1 << 19
+
+
+def test_printed_results_of_many_ended_jobs_come_in_one_answer(logs: dict[str, str], alice: Api) -> None:
+    two = """echo '{"loss": 1}'; echo '  {"loss": NaN}  '; echo '{torn'"""
+    alice.run("two-results", two)
+    alice.run("long-log", "echo '{}'; seq 1 50000")
+    for name in ("two-results", "long-log"):
+        alice.until(f"alice~{name}", "SUCCEEDED")
+    names = [f"alice~{name}" for name in ("logs", "two-results", "long-log", "no-such-job")]
+    rows = alice.post(RESULTS, {"jobs": names}).json()["jobs"]
+    found = {row["name"]: row["line"] for row in rows}
+    assert found == {"alice~logs": "", "alice~two-results": '{"loss": NaN}'}
+    detail = alice.get("/api/v2/jobs/alice~logs").json()["jobStatus"]
+    assert detail["completedTime"] in [row["completedTime"] for row in rows]
+    assert code(alice.post(RESULTS, {"jobs": [str(number) for number in range(501)]})) == INVALID
+    assert code(alice.post(RESULTS, {"jobs": "all"})) == INVALID

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +21,9 @@ from openpai_tasks.protocol import validate
 from openpai_tasks.server.engines import container_files, container_program, container_supervisor
 from openpai_tasks.server.engines.base import ContainerSpec, Launch, RegistryLogin
 from openpai_tasks.server.engines.container_program import DOCKER, PODMAN, ContainerProgram, ProgramDialect
+from openpai_tasks.server.engines.containers import ContainerNotes
 from tests.conftest import Shell
+from tests.processes import is_running
 from tests.server.workshop import role
 
 
@@ -50,6 +58,36 @@ def test_credentials_are_stored_under_the_name_of_the_registry(registry: str, ke
     assert {key: base64.b64decode(one["auth"]).decode() for key, one in made["auths"].items()} == {
         key: "me:pass:word"
     }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="podman runs only there")
+def test_a_container_is_removed_with_a_monitor_that_podman_does_not_know() -> None:
+    program = ContainerProgram(PODMAN)
+    program.path = "true"
+    script = "sleep 600 & echo $!; wait"
+    monitors = [
+        subprocess.Popen(
+            ["/usr/bin/conmon", "-c", script, "sh", "-n", name, "--exit-dir", "/nowhere"],
+            executable="/bin/sh",
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("pai-a", "pai-ab")
+    ]
+    children = [int(one.stdout.readline()) for one in monitors if one.stdout]
+    try:
+        program.remove("pai-a")
+        monitors[0].wait(60)
+        assert monitors[1].poll() is None
+        while is_running(children[0]):
+            time.sleep(0.01)
+        assert is_running(children[1])
+    finally:
+        for one, child in zip(monitors, children, strict=True):
+            one.kill()
+            one.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
 
 
 def test_credentials_of_a_document_have_their_secrets_filled_in() -> None:
@@ -155,7 +193,7 @@ def test_the_cluster_does_not_start_without_its_engine(shell: Shell, tmp_path: P
 # A supervisor whose program does not answer
 
 
-def supervise(folder: Path, script: str) -> tuple[int, dict[str, object]]:
+def supervise(folder: Path, script: str, patience: float = 0.2) -> tuple[int, dict[str, object]]:
     pretend(folder, "docker", script)
     for name in ("runtime", "registry", "logs"):
         (folder / name).mkdir()
@@ -174,7 +212,7 @@ def supervise(folder: Path, script: str) -> tuple[int, dict[str, object]]:
         grace=0.2,
         call_limit=3,
         pull_limit=3,
-        patience=0.2,
+        patience=patience,
     )
     (folder / "container.json").write_text(json.dumps(plan._asdict()))
     argv = [sys.executable, "-I", "-S", container_supervisor.__file__, str(folder)]
@@ -186,6 +224,70 @@ def supervise(folder: Path, script: str) -> tuple[int, dict[str, object]]:
 def test_notes_of_any_size_do_not_stop_a_supervisor(tmp_path):
     script = "case $1 in start) truncate -s 1T notes; printf '\\nUsage memory.peak 5\\n' >>notes;; esac"
     assert supervise(tmp_path, script) == (0, {"code": 0, "peak": 5})
+
+
+def test_a_container_is_created_once_when_the_connection_to_the_daemon_is_lost(tmp_path):
+    """The first request is carried out, and its answer is lost."""
+    lost = "[ -e made ] && { echo 'Error: the name is already in use' >&2; exit 1; }; touch made"
+    script = f"case $1 in create) {lost}; echo 'error during connect: EOF' >&2; exit 1;; esac"
+    assert supervise(tmp_path, script, patience=5) == (0, {"code": 0})
+
+
+def test_a_container_is_created_once_when_the_request_is_killed(tmp_path):
+    taken = "[ -e made ] && { echo 'Error: the name is already in use' >&2; exit 1; }; touch made"
+    assert supervise(tmp_path, f"case $1 in create) {taken}; kill -9 $$;; esac") == (0, {"code": 0})
+
+
+def test_an_image_is_pulled_again_when_the_daemon_was_restarted_meanwhile(tmp_path):
+    lost = "[ -e tried ] && touch image && exit; touch tried; echo 'unexpected EOF' >&2; exit 1"
+    missing = "[ -e image ] || { echo 'No such image: image' >&2; exit 1; }"
+    script = f"case $1 in create) {missing};; pull) {lost};; esac"
+    assert supervise(tmp_path, script, patience=5) == (0, {"code": 0})
+
+
+ENDED = {
+    "Status": "exited",
+    "ExitCode": 0,
+    "Running": False,
+    "StartedAt": "2026",
+    "Error": "",
+    "OOMKilled": False,
+}
+
+
+def test_exit_code_is_the_containers_if_the_attached_program_was_killed(tmp_path):
+    """`podman attach` returns 0 whatever the exit code is."""
+    running, ended = json.dumps({**ENDED, "Running": True}), json.dumps({**ENDED, "ExitCode": 5})
+    looks = f"if [ -e back ]; then echo '{ended}'; else echo '{running}'; fi"
+    script = f"case $1 in start) kill -9 $$;; attach) touch back;; inspect) {looks};; esac"
+    assert supervise(tmp_path, script) == (5, {"code": 5})
+
+
+def test_a_command_that_failed_while_its_daemon_was_down_keeps_its_exit_code(tmp_path):
+    for code, outcome in {5: (5, {"code": 5}), 137: (125, None)}.items():
+        folder = tmp_path / str(code)
+        folder.mkdir()
+        state = json.dumps({**ENDED, "ExitCode": code})
+        found = supervise(folder, f"case $1 in start) exit 1;; inspect) echo '{state}';; esac")
+        assert found == outcome if outcome[1] else found[1]["platform"] == -1001
+
+
+def test_a_full_disk_delays_the_outcome_of_a_container_and_loses_only_notes(tmp_path):
+    running, ended = json.dumps({**ENDED, "Running": True}), json.dumps({**ENDED, "ExitCode": 5})
+    fill = "ln -sf /dev/full notes; ln -s /dev/full outcome.new"
+    free = "(sleep 0.3; rm notes outcome.new; touch notes) >/dev/null 2>&1 &"
+    looks = f"if [ -e back ]; then echo '{ended}'; else echo '{running}'; fi"
+    script = f"case $1 in start) {fill}; exit 1;; attach) touch back;; inspect) {looks};; rm) {free} esac"
+    assert supervise(tmp_path, script) == (5, {"code": 5})
+
+
+def test_notes_that_cannot_be_read_for_a_while_are_not_reported_twice(tmp_path):
+    notes, task = ContainerNotes(), cast(Any, SimpleNamespace(folder=tmp_path, uid="1"))
+    (tmp_path / "notes").write_text("Normal Pulled it took a while\n")
+    assert len(notes.read_new(task)) == 1
+    for old, new in (("notes", "away"), ("away", "notes")):
+        (tmp_path / old).rename(tmp_path / new)
+        assert notes.read_new(task) == ()
 
 
 NEVER_STARTED = {
@@ -221,6 +323,11 @@ NEVER_STARTED = {
             f"case $1 in start) exit 125;; inspect) echo '{json.dumps(NEVER_STARTED)}';; esac",
             -1205,
             "its container did not start: could not select device driver",
+        ),
+        (
+            'case $1 in start|attach) exit 125;; inspect) echo \'{"Running": true, "ExitCode": 0}\';; esac',
+            -1001,
+            "lost its container's monitor (conmon or containerd-shim)",
         ),
     ],
 )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +14,22 @@ from typing import Any
 import pytest
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol.document.policy import JobPolicy
+from openpai_tasks.protocol.document.scripts import REQUEUED, asks_to_run_again, limit_time
 from openpai_tasks.server.cluster import open_engine
 from openpai_tasks.server.engines.base import Engine, Ports, TaskExit, TaskQueued, TaskRunning
+from openpai_tasks.server.engines.container_program import BASE
 from openpai_tasks.server.engines.containers import DockerEngine, PodmanEngine
+from openpai_tasks.server.engines.kubernetes import pod_usage
 from openpai_tasks.server.engines.ports import is_bindable
 from openpai_tasks.server.engines.process import ProcessEngine
+from openpai_tasks.server.engines.runner import usage
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
+from openpai_tasks.server.scheduling import idle
+from openpai_tasks.server.scheduling.keeping import TAIL, KeptFailure, find_failure, keep_failed
+from openpai_tasks.server.scheduling.task_end import read_log_end
+from openpai_tasks.server.ssh import CRASH
+from openpai_tasks.server.ssh.enter import RESTORE
 from openpai_tasks.settings.engines import ENGINES
 from tests.server.container_engines import IMAGE, engine_kit
 from tests.server.engines import kube_cluster
@@ -119,10 +133,40 @@ def test_exit_code_and_output_are_those_of_the_command(
     assert both in {out + err, err + out}  # a container program forwards two streams in no certain order
 
 
+def test_failed_task_is_kept_until_it_is_stopped(bench: EngineBench) -> None:
+    """It runs on, with the folder and the variables of the crash in a file, and ends with its exit code."""
+    about = {"PAI_JOB_NAME": "alice~job", "PAI_CURRENT_TASK_ROLE_NAME": "main"}
+    about |= {"PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": "0"}
+    crashes = "mkdir deep; cd deep; export SEEN='a b'; echo failing; (exit 3)\necho on"
+    script = keep_failed(f"echo $PAI_CRASH_FILE; {crashes}", JobPolicy(keep_failed=600))
+    path = {} if bench.uses_images else {"PATH": os.environ["PATH"]}
+    one = bench.start("uid", script, environment={**about, **path})
+    failure = until(lambda: bench.end("uid") or find_failure(one, read_log_end(bench.engine, one, TAIL)))
+    assert isinstance(failure, KeptFailure) and failure.code == 3
+    assert 0 < failure.until / 1000 - time.time() <= 600
+    assert bench.status("uid") == TaskRunning()
+    until(lambda: "failing\n" in bench.log("uid"))  # container programs read stdout and stderr apart
+    lines = bench.log("uid").splitlines()
+    crash = next(line for line in lines if line.endswith(f"/{CRASH}"))
+    assert "on" not in lines
+    if bench.engine.has_task_folders and not bench.uses_images:
+        assert Path(crash) == one.folder / CRASH and (one.folder / CRASH).stat().st_mode & 0o777 == 0o600
+        restore = [shutil.which("bash") or "/bin/sh", "-c", RESTORE, crash, "sh", "-c", 'echo "$PWD $SEEN"']
+        done = subprocess.run(restore, capture_output=True, text=True, env=path, timeout=60)
+        assert done.stdout == f"{one.folder.resolve() / 'work/deep'} a b\n"
+    else:
+        assert crash in (f"{BASE}/{CRASH}", f"{BASE}/io/{CRASH}")
+    bench.engine.stop(one)
+    end = until(lambda: bench.end("uid"))
+    assert end.stopped and end.user_code in ((3,) if bench.engine.name != "kubernetes" else (3, None))
+    assert not (one.folder / CRASH).exists()
+
+
 def test_logs_can_be_read_during_and_after_a_task(bench: EngineBench) -> None:
     one = bench.start("uid", until_stopped("echo more; exit 0"))
     bench.begun("uid")
     assert bench.status("uid") == TaskRunning()
+    until(lambda: bench.engine.logs(one)["all"] == 6)  # written after stdout
     sizes = {name: size for name, size in bench.engine.logs(one).items() if name != "times"}
     assert sizes == {"stdout": 6, "stderr": 0, "all": 6}
     bench.engine.stop(one)
@@ -134,6 +178,23 @@ def test_logs_can_be_read_during_and_after_a_task(bench: EngineBench) -> None:
         assert b"more\n" in file.readlines()
 
 
+def test_what_a_task_uses_is_recorded_while_it_runs(
+    bench: EngineBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_usage, "ROW_SECONDS", 1)
+    loop = "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done"  # without a program, which an image may lack
+    one = bench.start("uid", f"{loop}; {until_stopped()}")
+    bench.begun("uid")
+    first, *_ = until(lambda: usage.parse_rows(bench.log("uid", usage.FILE)))
+    assert bench.engine.records_usage and first.seconds * first.values["cpu"][0] > 0.03
+    assert first.values["memory"][1] > 50_000 and abs(first.time / 1000 - time.time()) < 100
+    with bench.engine.open_log(one, usage.FILE) as file:
+        assert idle.read_span(file) is None  # it has no GPUs
+    bench.engine.stop(one)
+    assert until(lambda: bench.end("uid")).user_code == 0
+    assert bench.log("uid") == "ready\n" or not bench.engine.separates_streams
+
+
 def test_mount_root_is_empty_if_the_engine_mounts_at_the_root_and_a_missing_log_cannot_be_opened(
     bench: EngineBench,
 ) -> None:
@@ -143,6 +204,15 @@ def test_mount_root_is_empty_if_the_engine_mounts_at_the_root_and_a_missing_log_
     for uid, name in [("never", "stdout"), ("uid", "../work/link"), ("uid", "other")]:
         with pytest.raises(FileNotFoundError):
             bench.engine.open_log(task(bench.folder, uid), name)
+
+
+def test_a_task_can_save_before_its_time_limit_and_ask_to_run_again(bench: EngineBench) -> None:
+    command = "trap 'echo saved; exit 9' TERM; while :; do sleep 0.05; done"
+    variables = {"PAI_REQUEUES": "0"} | ({} if bench.uses_images else {"PATH": os.environ["PATH"]})
+    end = bench.run("uid", limit_time(command, 2, requeues=1, grace=1), environment=variables)
+    assert (end.user_code, end.platform_code, end.stopped) == (REQUEUED, None, False)
+    log = bench.log("uid", "all")
+    assert "saved" in log and asks_to_run_again(log.encode())
 
 
 def test_stop_sends_sigterm(bench: EngineBench) -> None:

@@ -241,7 +241,7 @@ def test_runner_has_the_lock_until_its_task_ends_and_shows_who_it_is(
 
 
 def test_lock_of_a_killed_runner_is_free(tmp_path: Path, start_task: Start) -> None:
-    runner = start_task(tmp_path, "sleep 1000")
+    runner = start_task(tmp_path, "while kill -0 $PPID; do sleep 0.1; done")
     until(lambda: gpu_locks.holder(UUIDS[0]))
     runner.kill()
     runner.wait()

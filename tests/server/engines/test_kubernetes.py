@@ -202,7 +202,7 @@ def test_a_missing_namespace_is_refused(tmp_path: Path, kube: Kube) -> None:
 def test_a_task_waits_while_a_quota_is_used_up(
     bench: PodBench, kube: Kube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "QUOTA_PAUSE", 0.3)
+    monkeypatch.setattr(driver, "REFUSED_PAUSE", 0.3)
     kube.run("create", "quota", "few", "--hard=pods=1")
     try:
         until(lambda: kube.get("quota", "few").get("status", {}).get("hard"))

@@ -4,24 +4,55 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import functools
+import gc
+import itertools
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import asyncssh
 import pytest
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.server.engines.base import ContainerSpec, Launch
-from openpai_tasks.server.engines.kubernetes import capacity, gang, mirror, pod_state, pods
+from openpai_tasks.server.engines.kubernetes import (
+    capacity,
+    gang,
+    kubectl,
+    mirror,
+    pod_state,
+    pod_usage,
+    pods,
+    transfer,
+)
 from openpai_tasks.server.engines.kubernetes.api import KubeApi, KubeError
+from openpai_tasks.server.engines.kubernetes.driver import TaskDriver
 from openpai_tasks.server.engines.kubernetes.gang import FreeNode, PodNeed
 from openpai_tasks.server.engines.kubernetes.log_copy import LogCopy
 from openpai_tasks.server.engines.kubernetes.mirror import PodMirror
+from openpai_tasks.server.engines.kubernetes.pod_listener import DATA, HEAD, listen_in_pod
+from openpai_tasks.server.engines.kubernetes.serve_ssh import PodSshServer
 from openpai_tasks.server.engines.kubernetes.site import read_site
+from openpai_tasks.server.engines.ports import is_bindable
+from openpai_tasks.server.engines.runner import usage
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.settings.engines import find_engine
+from tests.needs import needs
+from tests.ports import free_port
+from tests.server.workshop import until
+from tests.storage import pod_service
 
 OWNER = pods.PodOwner("abc", "host:/folder")
 
@@ -58,6 +89,19 @@ def test_settings_of_the_site_are_in_the_pod() -> None:
         {"key": "spot", "operator": "Exists"},
     ]
     assert spec["imagePullSecrets"] == [{"name": "own"}]
+
+
+def test_a_job_with_a_priority_gets_its_priority_class() -> None:
+    given = {"kubernetes-priority-class": "usual", "kubernetes-priority-classes": "low=batch, high=urgent"}
+    site = read_site(find_engine("kubernetes").read_options(given))
+    found = []
+    for name in (None, "oppo", "test", "prod"):
+        extras = {"hivedScheduler": {"jobPriorityClass": name}} if name else {}
+        made = pods.build_pod(launch(extras=extras), OWNER, site, pods.FilePlan(), "x", pods.GangMarks())
+        found.append(made["spec"]["priorityClassName"])
+    assert found == ["usual", "batch", "usual", "urgent"]
+    with pytest.raises(ConfigError, match="expected low=CLASS or high=CLASS"):
+        find_engine("kubernetes").read_options({"kubernetes-priority-classes": "urgent"})
 
 
 def test_storages_of_the_site_are_volumes() -> None:
@@ -234,6 +278,7 @@ def disruption(reason: str) -> dict[str, Any]:
             -1001,
             "was ended because its node was shut down",
         ),
+        (ended({"phase": "Failed", "reason": "DeadlineExceeded"}), None, 256, "reached its time limit"),
         (ended({"phase": "Failed", "reason": "NodeLost"}), None, -1001, pod_state.LOST),
         (ended({}, exitCode=137, reason="ContainerStatusUnknown"), None, -1001, pod_state.LOST),
         (ended({}, True, exitCode=137, reason="Error"), None, -101, pod_state.DELETED),
@@ -257,11 +302,56 @@ def test_the_end_of_a_pod_in_plain_words(
 ) -> None:
     found = pod_state.read_exit(pod, is_stopped=False)
     assert (found.user_code, found.platform_code, found.reason) == (code, platform, words)
+    assert found.timed_out == ("time limit" in words)
 
 
 def test_a_stopped_task_keeps_its_exit_code_although_its_pod_is_deleted() -> None:
     found = pod_state.read_exit(ended({}, True, exitCode=143, reason="Error"), is_stopped=True)
     assert (found.user_code, found.reason, found.stopped) == (143, "", True)
+
+
+# Errors of the API
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message", "outcome"),
+    [
+        (409, "AlreadyExists", 'pods "pai-1" already exists', "exists"),
+        (
+            409,
+            "Conflict",
+            'cannot be fulfilled on resourcequotas "few": the object has been modified',
+            "passes",
+        ),
+        (403, "Forbidden", "pods is forbidden: exceeded quota: few, requested: pods=1", "waits"),
+        (403, "Forbidden", "pods is forbidden: status unknown for quota: few, resources: pods", "waits"),
+        (403, "Forbidden", 'pods is forbidden: User "ann" cannot create resource "pods"', "waits"),
+        (403, "Forbidden", "pods is forbidden: violates PodSecurity", "fails"),
+    ],
+)
+def test_what_a_refusal_means_for_a_pod(
+    tmp_path: Path, code: int, reason: str, message: str, outcome: str
+) -> None:
+    body = json.dumps({"kind": "Status", "reason": reason, "message": message, "code": code}).encode()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {code} X\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body[:20])
+        await writer.drain()
+        await asyncio.sleep(0)  # the answer may come in pieces
+        writer.write(body[20:])
+        writer.close()
+
+    async def ask() -> KubeError:
+        async with await asyncio.start_unix_server(answer, str(tmp_path / "socket")):
+            with pytest.raises(KubeError) as raised:
+                await KubeApi(str(tmp_path / "socket")).create("/pods", {})
+            return raised.value
+
+    err = asyncio.run(ask())
+    assert str(err) == message
+    found = {"exists": err.already_exists, "passes": err.may_pass, "waits": err.may_be_allowed}
+    assert [name for name, is_true in found.items() if is_true] == [outcome] * (outcome != "fails")
 
 
 # The mirror
@@ -336,6 +426,113 @@ def test_a_watch_that_is_too_old_or_lost_is_replaced_by_a_new_list(
     assert not found.trouble and not (tmp_path / "trouble").exists()
 
 
+# From the folder of a task to its end
+
+
+def test_the_folders_of_a_task_are_private(tmp_path: Path) -> None:
+    folder = tmp_path / "job" / "0" / "main-0-0"
+
+    async def run() -> None:
+        cluster = SimpleNamespace(mirror=SimpleNamespace(pods={}), namespaces={"": "ns"})
+        about = dataclasses.replace(launch(), folder=folder)
+        task = TaskDriver(cluster, about, [], lambda _: None)  # type: ignore[arg-type]
+        task.stop_asked.set()
+        await task._until_created()
+
+    asyncio.run(run())
+    assert {path.stat().st_mode & 0o777 for path in (folder, *folder.parents[:2])} == {0o700}
+
+
+@pytest.mark.parametrize(("code", "notes"), [(0, []), (137, ["FilesNotFetched"])])
+def test_a_command_that_hangs_in_a_container_that_has_ended_does_not_delay_the_task(
+    tmp_path: Path, code: int, notes: list[str]
+) -> None:
+    """The container ends by itself if there are no outputs; kubectl then may never return."""
+
+    async def run() -> list[str]:
+        keeping = pod_state.read_pod(described("pai-uid"))._replace(keeps_files=True)
+        known = {"pai-uid": keeping}
+
+        async def hang(*_: Any, **__: Any) -> None:
+            known["pai-uid"] = keeping._replace(keeps_files=False, files_code=code)
+            task.changed.set()
+            await asyncio.Event().wait()
+
+        cluster = SimpleNamespace(
+            mirror=SimpleNamespace(pods=known, trouble=""),
+            kubectl=SimpleNamespace(run_script=hang),
+            namespaces={"": "ns"},
+        )
+        (tmp_path / "pod").write_text(json.dumps({"output": "/out", "target": str(tmp_path / "out")}))
+        about = dataclasses.replace(launch(), folder=tmp_path)
+        task = TaskDriver(cluster, about, [], lambda _: None)  # type: ignore[arg-type]
+        await asyncio.wait_for(task._fetch_files(), 10)
+        return [reason for reason, _ in task.notes]
+
+    assert asyncio.run(run()) == notes
+
+
+def test_a_script_in_a_pod_fails_when_it_is_silent_or_its_connection_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the kill of a kubelet; one that reads or writes may take longer."""
+    program = tmp_path / "kubectl"
+    program.write_text("""#!/bin/sh
+until [ "$1" = -- ]; do shift; done; shift
+[ "$5" != lost ] || exit 0
+[ "$5" != hung ] || exec sleep 60
+exec "$@"
+""")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(kubectl, "SILENT_SECONDS", 3.0)
+    (tmp_path / "input").write_text("1234567890")
+    slowly = "for n in 1 2 3 4 5 6 7 8 9 0; do sleep 0.35; {}; done"
+
+    async def run() -> list[kubectl.ExecResult]:
+        sh = functools.partial(kubectl.Kubectl("", "").run_script, "", "", "")
+        with (tmp_path / "input").open("rb", buffering=0) as file:
+            return await asyncio.gather(
+                sh(":", "hung"),
+                sh(slowly.format("echo $n") + "; exit 3"),
+                sh(slowly.format("head -c 1"), stdin=file),
+                sh(":", "lost"),
+                sh(": >$1", str(tmp_path / "done")),
+            )
+
+    hung, writing, reading, lost, done = asyncio.run(run())
+    assert hung == kubectl.ExecResult(None, b"", "no answer within 3 s")
+    assert writing == kubectl.ExecResult(3, b"1\n2\n3\n4\n5\n6\n7\n8\n9\n0\n", "")
+    assert reading == kubectl.ExecResult(0, b"1234567890", "")
+    assert lost == kubectl.ExecResult(None, b"", "the connection to the pod was lost")
+    assert done == kubectl.ExecResult(0, b"", "") and (tmp_path / "done").exists()
+
+
+def test_a_session_in_a_pod_fails_when_its_connection_is_lost() -> None:
+    """Although kubectl then succeeds."""
+    with Remote(pod_service.shared()).open() as remote:
+
+        def run(command: str) -> tuple[int, bytes, bytes]:
+            with contextlib.closing(remote.session()) as session:
+                session.exec_command(command)
+                out, err = session.makefile("rb").read(), session.makefile_stderr("rb").read()
+                return session.recv_exit_status(), out, err
+
+        assert run("echo all; echo oops >&2") == (0, b"all\n", b"oops\n")
+        assert run("echo part; exit 3") == (3, b"part\n", b"")
+        assert run("lost") == (255, b"half\n", b"error: the connection to the pod was lost\n")
+
+
+@pytest.mark.parametrize("shell", [["sh"], pytest.param(["busybox", "sh"], marks=needs("busybox"))])
+def test_a_piece_of_a_large_archive_is_read(tmp_path: Path, shell: list[str]) -> None:
+    start = 5 << 30
+    with open(tmp_path / "archive", "wb") as file:
+        file.seek(start)
+        file.write(b"piece, and more")
+    words = [*shell, "-c", transfer._READ, "sh", str(tmp_path / "archive"), str(start), "5"]
+    assert subprocess.check_output(words) == b"piece"
+
+
 # The log
 
 
@@ -353,7 +550,8 @@ class Log:
 
 
 def copy_log(log: Log, folder: Path) -> None:
-    copy = LogCopy(log, "ns", "pod", "task", folder / "all", folder / "position")  # type: ignore[arg-type]
+    files = (folder / name for name in ("all", "position", "usage"))
+    copy = LogCopy(log, "ns", "pod", "task", *files)  # type: ignore[arg-type]
     asyncio.run(copy.run(follow=False))
 
 
@@ -368,9 +566,180 @@ def test_lines_that_are_out_of_order_by_a_moment_are_copied_once(tmp_path: Path,
     assert (tmp_path / "all").read_text().splitlines() == [text for _, text in lines]
 
 
+class CutLog:
+    """A node whose kubelet is killed while it sends, which the API server does not tell from the end."""
+
+    def __init__(self, *answers: str) -> None:
+        self._answers = iter(answers)
+
+    async def stream(self, path: str) -> AsyncGenerator[bytes, None]:
+        yield next(self._answers).encode()
+
+
+@pytest.mark.parametrize("cut", range(10, 100, 8))
+def test_a_log_that_is_cut_while_it_is_read_is_read_to_its_end(tmp_path: Path, cut: int) -> None:
+    texts = ["line 0\n", "line 1\n", "line 2\n", "end"]
+    whole = "".join(f"2024-01-01T00:00:01.{at}Z {text}" for at, text in enumerate(texts))
+    log = CutLog(whole[:cut], *[whole] * 4)
+    copy = LogCopy(log, "ns", "pod", "task", tmp_path / "all", tmp_path / "at")  # type: ignore[arg-type]
+
+    async def read() -> None:
+        while await copy.run(follow=False):
+            pass
+
+    asyncio.run(read())
+    assert (tmp_path / "all").read_text() == "".join(texts)
+
+
+def test_streams_that_both_end_without_a_line_break_leave_no_time_in_the_log(tmp_path: Path) -> None:
+    printed = "at 2024-01-01T00:00:01.5Z out"
+    whole = f"2024-01-01T00:00:02.1Z {printed}2024-01-01T00:00:02.100000001Z err"
+    copy = LogCopy(CutLog(*[whole] * 3), "ns", "pod", "task", tmp_path / "all", tmp_path / "at")  # type: ignore[arg-type]
+    for _ in range(3):
+        asyncio.run(copy.run(follow=False))
+    assert (tmp_path / "all").read_text() == f"{printed}err"
+
+
+@pytest.mark.parametrize("first", range(5))
+def test_rows_of_usage_are_taken_out_of_the_log_once(tmp_path: Path, first: int) -> None:
+    texts = ["begin", "\x1eusage 1 5.0 cpu=1:1", "50% \x1eusage 2 5.0 cpu=1:1", "100%", "\x1eusage # why"]
+    log = Log([(f"2024-01-01T00:00:0{at}.1", text) for at, text in enumerate(texts)], [first, 5, 5])
+    for _ in range(3):
+        copy_log(log, tmp_path)
+    assert (tmp_path / "all").read_text() == "begin\n50% 100%\n"
+    assert (tmp_path / "usage").read_text() == "1 5.0 cpu=1:1\n2 5.0 cpu=1:1\n# why\n"
+
+
+def test_the_script_in_a_pod_reads_both_versions_of_control_groups_and_all_gpus(tmp_path: Path) -> None:
+    """In each shell of this machine; the numbers of the groups do not change, so only their maxima count."""
+    groups = {
+        "new": {"cgroup.events": "", "cpu.stat": "usage_usec 5\n", "memory.current": "9000"},
+        "old": {"cpuacct/cpuacct.usage": "5000\n", "memory/memory.usage_in_bytes": "9000"},
+        "none": {},
+    }
+    groups["new"]["memory.stat"] = "anon 1\ninactive_file 1000\nfile 2\n"
+    groups["old"]["memory/memory.stat"] = "total_inactive_file 1000\n"
+    for folder, content in groups.items():
+        (tmp_path / folder).mkdir()
+        for name, text in content.items():
+            (tmp_path / folder / name).parent.mkdir(exist_ok=True)
+            (tmp_path / folder / name).write_text(text)
+    lines = "0, 50, 1000\\n1, [N/A], 7\\n0, 100, 2000\\n10, 3, 4\\nerror\\n"
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nprintf '{lines}'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    (tmp_path / "usage").write_text(pod_usage.SCRIPT)
+    found = {}
+    shells = [words for words in (["dash"], ["bash"], ["busybox", "sh"]) if shutil.which(words[0])]
+    for words, name in itertools.product(shells or [["/bin/sh"]], groups):
+        argv = [*words, tmp_path / "usage", "1", tmp_path / name, f"{tmp_path}/gpus-{words[0]}-{name}"]
+        path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=path, start_new_session=True)
+        found[words[0], name] = process
+    for (_, name), process in found.items():
+        with process:
+            assert process.stdout is not None
+            mark, _, line = process.stdout.readline().rstrip("\n").partition(" ")
+            assert mark == "\x1eusage"
+            if name == "none":
+                assert "control group" in usage.parse_note(line)
+                continue
+            os.killpg(process.pid, signal.SIGKILL)
+        [row] = usage.parse_rows(line)
+        assert 0.9 < row.seconds < 10 and abs(row.time / 1000 - time.time()) < 100
+        gpus = {"gpu0": (75, 100), "gpu0.mb": (1500, 2000), "gpu10": (3, 3), "gpu10.mb": (4, 4)}
+        assert row.values == {"cpu": (0, 0), "memory": (8000, 8000), **gpus}
+
+
 def test_a_log_whose_beginning_is_gone_is_continued(tmp_path: Path) -> None:
     old = [("2024-01-01T00:00:01.1", "old"), ("2024-01-01T00:00:01.2", "older")]
     new = [("2024-01-01T00:00:01.3", "new")]
     for lines in (old, new):
         copy_log(Log(lines, [9]), tmp_path)
     assert (tmp_path / "all").read_text() == "old\nolder\nnew\n"
+
+
+@pytest.mark.parametrize("frame", [(1, DATA, 1 << 31), (7, DATA, 1)])
+def test_a_pod_that_sends_what_the_program_does_not_is_no_longer_listened_to(
+    frame: tuple[int, int, int],
+) -> None:
+    sent = f"import sys, time; sys.stdout.buffer.write({HEAD.pack(0, 0, 0) + HEAD.pack(*frame) + b'x'!r})"
+    argv = [sys.executable, "-c", f"{sent}; sys.stdout.flush(); time.sleep(60)"]
+
+    async def check() -> None:
+        listener = await listen_in_pod(None, argv, os.environ, "127.0.0.1", 1)  # type: ignore[arg-type]
+        assert listener
+        await asyncio.wait_for(listener.wait_closed(), 10)
+
+    asyncio.run(check())
+
+
+def test_port_of_a_pod_leads_back_to_the_client() -> None:
+    """With the program on this machine: half-closed connections, large data, several at once, no port."""
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    pod = SimpleNamespace(exec=lambda *words, flags: [sys.executable, *words[1:]], environment=os.environ)
+    data = os.urandom(300_000)
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.read())
+        writer.write_eof()
+
+    async def call(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(data)
+        writer.write_eof()
+        try:
+            return await reader.read()
+        finally:
+            writer.close()
+
+    async def check() -> None:
+        keys = frozenset([key.public_data])
+        there = lambda: PodSshServer(keys, pod, "", set())  # type: ignore[arg-type] # noqa: E731
+        here = await asyncio.start_server(echo, "127.0.0.1", 0)
+        served = await asyncssh.create_server(there, "127.0.0.1", 0, server_host_keys=[key])
+        target = here.sockets[0].getsockname()[1]
+        options = {"known_hosts": None, "client_keys": [key], "username": "root", "config": None}
+        async with asyncssh.connect("127.0.0.1", served.get_port(), **options) as client:
+            port = free_port()
+            listener = await client.forward_remote_port("127.0.0.1", port, "127.0.0.1", target)
+            assert await asyncio.gather(*(call(port) for _ in range(3))) == [data] * 3
+            for host, taken in (("127.0.0.1", port), ("0.0.0.0", free_port())):
+                with pytest.raises(asyncssh.ChannelListenError):
+                    await client.forward_remote_port(host, taken, "127.0.0.1", target)
+            listener.close()
+            await listener.wait_closed()
+        await asyncio.to_thread(until, lambda: is_bindable(port))
+        served.close()
+        here.close()
+
+    asyncio.run(check())
+
+
+def test_a_script_in_a_pod_that_is_cancelled_leaves_no_error_in_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problems: list[dict[str, Any]] = []
+
+    async def run() -> None:
+        begun = asyncio.Event()
+
+        async def read(*_: object) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(kubectl, "_read", read)
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+        made = kubectl.Kubectl("", "")
+        made._program = "true"
+        task = asyncio.create_task(made.run_script("default", "pod", "task", "true"))
+        await begun.wait()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        del task
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    gc.collect()
+    assert problems == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import struct
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.server.engines import runner
+from openpai_tasks.server.engines import runner, task_state
+from openpai_tasks.server.engines.runner import files
 from openpai_tasks.server.engines.runner.files import SharedVariables, is_on_nfs
 from openpai_tasks.server.engines.runner.task import Runner, RunnerOptions
 from tests.memory import measurable, peak
@@ -87,6 +89,7 @@ def test_a_line_of_one_output_ends_before_a_line_of_the_other_begins(tmp_path: P
 echo -n 'epoch: 100%' >&2
 until grep -q 100% ../logs/all; do sleep 0.01; done
 kill -STOP $PPID
+while [ -e /proc/$PPID ] && ! grep -q '^State:.T' /proc/$PPID/status; do sleep 0.01; done
 printf '\\nnext: 0' >&2
 echo done
 kill -CONT $PPID
@@ -240,3 +243,55 @@ def test_the_file_system_of_a_folder_is_that_of_the_longest_mount_point() -> Non
     mounts = "/dev/a / ext4 rw 0 0\nhost:/x /home nfs4 rw 0 0\n/dev/b /home/local\\040disk xfs rw 0 0\n"
     assert is_on_nfs(mounts, "/home/ann/jobs") and is_on_nfs(mounts, "/home")
     assert not is_on_nfs(mounts, "/home/local disk/jobs") and not is_on_nfs(mounts, "/homework")
+
+
+def test_exit_is_written_once_the_disk_works_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    errors = [OSError(number, "") for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)]
+
+    def write() -> str:
+        if errors:
+            raise errors.pop()
+        return "written"
+
+    assert files.when_possible(write) == "written" and pauses == [1] * 4
+    errors = [FileNotFoundError(errno.ENOENT, "the folder was removed")]
+    with pytest.raises(FileNotFoundError):
+        files.when_possible(write)
+
+
+def test_a_task_is_claimed_although_the_disk_fails_right_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    (tmp_path / "command").touch()
+    unlink = os.unlink
+
+    def fail_once(name: str) -> None:
+        if os.path.exists("started"):
+            monkeypatch.setattr(os, "unlink", unlink)
+            raise OSError(errno.EIO, "Input/output error")
+        unlink(name)
+
+    monkeypatch.setattr(os, "unlink", fail_once)
+    handle = files.when_possible(lambda: files.claim("7 1 boot\n"))
+    assert handle is not None and task_state.is_alive(tmp_path)
+    os.close(handle)
+
+
+@linux
+def test_a_claim_for_which_the_disk_has_no_space_keeps_no_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "write_all", fail)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="No space"):
+        files.claim("7 1 boot\n")
+    assert not os.listdir(tmp_path) and len(os.listdir("/proc/self/fd")) == before

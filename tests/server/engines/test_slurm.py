@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.server.engines.base import Engine, TaskQueued
+from openpai_tasks.server.engines.runner import slurm_task
 from openpai_tasks.server.engines.slurm import partitions, programs, reasons, snapshot
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.mirror import QueueMirror
 from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmDown, SlurmRefusal
 from openpai_tasks.server.engines.slurm.watcher import TaskWatcher
 from openpai_tasks.server.resources import ResourceAmount
+from openpai_tasks.server.state.records import Task
 from tests.needs import needs
 from tests.server.engines.contract import task
 from tests.server.engines.slurm_cluster import NODES, SlurmCluster, slurm_cluster, stop
@@ -53,9 +58,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
     real = programs.run
 
-    def run(words: list[str], text: str = "") -> str:
+    def run(words: list[str], *arguments: Any) -> str:
         made.append(words[0])
-        return real(words, text)
+        return real(words, *arguments)
 
     monkeypatch.setattr(programs, "run", run)
     return made
@@ -116,8 +121,14 @@ def test_points_of_a_sweep_are_one_array(lab: SlurmWorkshop, slurm: SlurmCluster
     states = [lab.wait(key).state for key in keys]
     assert states == ["SUCCEEDED", "FAILED"] * 15
     assert calls.count("sbatch") == 1
+    until(lambda: not slurm.run("squeue", "-h"))
+    lab.close()
     left = lab.folder / "jobs" / ".slurm"
-    until(lambda: [path.name for path in left.iterdir()] == ["nodes"])  # nothing is left of a batch
+    assert {path.name: oct(path.stat().st_mode)[-3:] for path in left.iterdir()} == {
+        "nodes": "600",
+        "submitting": "600",  # and nothing of a batch
+    }
+    lab.open()
 
 
 def test_many_jobs_are_submitted_mirrored_and_stopped_with_one_call_each(
@@ -143,7 +154,7 @@ def test_many_jobs_are_submitted_mirrored_and_stopped_with_one_call_each(
                 lab.state.set_execution(key, "STOP")
         assert {lab.wait(key).state for key in keys} == {"STOPPED"}
         assert calls.count("scancel") == 2  # a hundred at a time
-        assert not slurm.run("squeue", "-h")
+        until(lambda: not slurm.run("squeue", "-h"))
     finally:
         slurm.run("scontrol", "update", "partitionname=main", "state=up")
 
@@ -153,11 +164,11 @@ def test_an_array_that_is_too_large_is_submitted_in_parts(
 ) -> None:
     real, sizes = programs.submit, list[int]()
 
-    def submit(script: str) -> str:
+    def submit(script: str, inherited: list[int]) -> str:
         sizes.append(int((re.findall(r"--array=0-(\d+)", script) or ["0"])[0]) + 1)
         if sizes[-1] > 2:
             raise SlurmRefusal("Slurm: Batch job submission failed: Invalid job array specification")
-        return real(script)
+        return real(script, inherited)
 
     monkeypatch.setattr(programs, "submit", submit)
     with lab.database.transaction():
@@ -165,6 +176,34 @@ def test_an_array_that_is_too_large_is_submitted_in_parts(
     assert [lab.wait(key).state for key in keys] == ["SUCCEEDED"] * 5
     assert [lab.output(key) for key in keys] == [f"{number}\n" for number in range(5)]
     assert sizes == [5, 2, 3, 1, 2]
+
+
+def test_a_job_waits_while_there_are_no_descriptors_to_submit_it(
+    lab: SlurmWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, refused = programs.submit, list[str]()
+
+    def submit(script: str, inherited: list[int]) -> str:
+        if len(refused) < 2:
+            refused.append(script)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(script, inherited)
+
+    monkeypatch.setattr(programs, "submit", submit)
+    key = lab.submit("train", "echo hi")
+    assert lab.wait(key).state == "SUCCEEDED" and len(refused) == 2
+    assert lab.reasons(key)["StartDelayed"] == "cannot start yet: Too many open files"
+
+
+def test_a_program_that_cannot_be_run_for_lack_of_descriptors_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", fail)
+    with pytest.raises(SlurmRefusal, match="cannot run squeue: Too many open files"):
+        programs.queue()
 
 
 def test_a_failing_task_is_retried_with_its_exit_code(lab: SlurmWorkshop) -> None:
@@ -246,6 +285,25 @@ def test_a_task_that_slurm_requeues_does_not_run_twice(lab: SlurmWorkshop, slurm
     assert runs.read_text() == "run\n"
 
 
+def test_a_job_that_slurm_requeues_after_its_end_does_not_stay_in_the_queue(
+    lab: SlurmWorkshop, slurm: SlurmCluster
+) -> None:
+    key = lab.submit("short", f"until test -e {lab.folder / 'gate'}; do sleep 0.05; done")
+    lab.wait(key, "RUNNING")
+    id = (lab.tasks(key)[0].folder / "slurm").read_text()
+    slurm.run("scontrol", "update", f"jobid={id}", "requeue=1")
+    (lab.folder / "gate").touch()
+    assert lab.wait(key).state == "SUCCEEDED"
+    until(lambda: not slurm.run("squeue", "-h"))
+    slurm.run("scontrol", "requeue", id)
+    assert id in slurm.run("squeue", "-h", "-o", "%A")
+    lab.engine._ended.clear()  # as if this server were killed
+    for _ in range(2):
+        lab.close()
+        lab.open()
+    assert id not in slurm.run("squeue", "-h", "-o", "%A")
+
+
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give up on a program of Slurm sooner."""
@@ -313,9 +371,13 @@ def test_a_batch_whose_id_was_not_written_is_found_by_its_comment(
         folder = lab.tasks(key)[0].folder
         lab.close()
         (folder / "slurm").unlink()
-        lab.open()
+        with open(folder.parents[2] / ".slurm" / "submitting") as sbatch:  # is still running
+            fcntl.flock(sbatch, fcntl.LOCK_SH)
+            lab.open()
+            until(lambda: "an earlier sbatch has not ended" in lab.reasons(key).get("FailedScheduling", ""))
+            assert not (folder / "slurm").exists()
         until(lambda: (folder / "slurm").exists())
-        assert len(slurm.run("squeue", "-h").splitlines()) == 1
+        assert len(slurm.run("squeue", "-h", "-t", "PENDING").splitlines()) == 1
     finally:
         slurm.run("scontrol", "update", "partitionname=main", "state=up")
     assert lab.wait(key).state == "SUCCEEDED" and lab.output(key) == "once\n"
@@ -459,3 +521,57 @@ def test_a_state_that_is_not_known_is_one_of_a_running_job(tmp_path: Path) -> No
     mirror.rows = {"7": QueueRow("7", "EXPEDITING", "None", "N/A", "n1", "")}
     mirror.refresh = lambda: True  # type: ignore[method-assign]
     assert TaskWatcher(mirror, 1.0, {}).poll([one])[one.uid] == TaskQueued("it is starting on n1")
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[TaskWatcher, QueueMirror, Task]:
+    """A task of the batch ``a`` that is to stop, and a scancel that writes down its arguments."""
+    install(tmp_path, monkeypatch, "scancel", f'echo "$@" >>{tmp_path}/calls')
+    one = task(tmp_path)
+    one.folder.mkdir()
+    (one.folder / "slurm.batch").write_text("a JOB batch")
+    mirror = QueueMirror(tmp_path / "trouble")
+    mirror.refresh = lambda: not mirror.is_pausing  # type: ignore[method-assign]
+    return TaskWatcher(mirror, 1.0, {}), mirror, one
+
+
+def test_a_job_with_the_id_of_a_lost_one_is_not_mistaken_for_it(
+    stopped: tuple[TaskWatcher, QueueMirror, Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher, mirror, one = stopped
+    monkeypatch.setattr("openpai_tasks.server.engines.slurm.watcher.LATE_SECONDS", 0.0)
+    (one.folder / "slurm").write_text("7")
+    mirror.rows = {"7": QueueRow("7", "PENDING", "None", "N/A", "", "openpai-tasks:b")}
+    assert "was lost" in watcher.poll([one])[one.uid].reason  # type: ignore[union-attr]
+    mirror.rows = {"7_1": QueueRow("7_1", "PENDING", "None", "N/A", "", "openpai-tasks:b")}
+    watcher.stop(one)
+    watcher.poll([one])
+    assert not (one.folder.parent / "calls").exists()
+
+
+def test_a_task_whose_script_ran_again_is_reported_as_requeued(
+    stopped: tuple[TaskWatcher, QueueMirror, Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher, mirror, one = stopped
+    monkeypatch.setattr("openpai_tasks.server.engines.slurm.watcher.LATE_SECONDS", 0.0)
+    (one.folder / "slurm").write_text("7")
+    mirror.rows = {"7": QueueRow("7", "COMPLETED", "None", "N/A", "n1", "openpai-tasks:a")}
+    assert watcher.poll([one])[one.uid].reason == reasons.REQUEUED  # type: ignore[union-attr]
+
+
+def test_a_script_that_slurm_runs_again_without_its_batch_ends_with_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="is gone: Slurm has requeued a job that has ended"):
+        slurm_task.main(["sh", "1", "pipe", str(tmp_path / "a.tasks"), "0", "batch"])
+
+
+def test_a_stopped_task_is_cancelled_although_the_answer_of_sbatch_was_lost(
+    stopped: tuple[TaskWatcher, QueueMirror, Task],
+) -> None:
+    watcher, mirror, one = stopped
+    mirror.rows = {"9": QueueRow("9", "PENDING", "None", "N/A", "", "openpai-tasks:a")}
+    mirror.note_down(SlurmDown("no answer"))
+    watcher.stop(one)
+    assert watcher.poll([one]) == {one.uid: TaskQueued("no answer")}
+    mirror.note_up()
+    assert watcher.poll([one])[one.uid].stopped  # type: ignore[union-attr]
+    assert (one.folder.parent / "calls").read_text() == "9\n"

@@ -93,6 +93,8 @@ def test_a_stopped_container_can_end_by_itself_and_leaves_no_secret(
     listed = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True).stdout
     id = (lab.tasks(key)[0].folder / "slurm").read_text()
     assert SECRET not in listed + slurm.run("scontrol", "write", "batch_script", id, "-")
+    usage = lab.tasks(key)[0].folder / "logs" / "usage"
+    until(lambda: usage.exists() and "cpu=" in usage.read_text())
     lab.state.set_execution(key, "STOP")
     assert lab.wait(key).state == "STOPPED"
     assert lab.output(key) == "up\nsaved\n"
@@ -148,7 +150,7 @@ def test_apptainer_mounts_the_folders_and_runs_the_entry_script(launch: Launch, 
         *("exec", "/bin/apptainer", "exec", "--cleanenv", "--no-home", "--writable-tmpfs", "--nv"),
         *("--bind", f"{task}/work:{base}/work", "--bind", f"{task}/notes:{base}/notes"),
         *("--bind", f"{task}/runtime:{base}/runtime:ro", "--bind", f"{tmp_path}/storage/alice:/mnt/data"),
-        *("docker://python:3", "/bin/sh", f"{base}/runtime/entry"),
+        *("docker://python:3", "/bin/sh", f"{base}/runtime/entry", "uid"),
     ]
     written = (task / "runtime" / "environment").read_text()
     assert f"export WORDS='two words {SECRET}'" in written and f"export HOME={base}/work" in written
@@ -165,7 +167,7 @@ def test_pyxis_starts_a_step_on_the_same_node(launch: Launch, tmp_path: Path) ->
     task, base = launch.folder, "/usr/local/pai"
     mounts = f"{task}/work:{base}/work,{task}/notes:{base}/notes,{task}/runtime:{base}/runtime:ro"
     assert f"--container-mounts={mounts}" in words and SECRET not in last
-    assert words[-2:] == ["/bin/sh", f"{base}/runtime/entry"]
+    assert words[-3:] == ["/bin/sh", f"{base}/runtime/entry", "uid"]
 
 
 def test_a_step_for_pyxis_has_its_gpus_and_ends_with_its_exit_code_or_when_it_is_stopped(
@@ -177,7 +179,7 @@ def test_a_step_for_pyxis_has_its_gpus_and_ends_with_its_exit_code_or_when_it_is
     def command(program: ImageProgram, launch: Launch, mounts: Sequence[BindMount]) -> list[str]:
         words = [word for word in made(program, launch, mounts) if "container" not in word]
         runtime = launch.folder / "runtime"
-        return [*words[:-1], "-c", f". {runtime}/environment; exec bash -eu {runtime}/command"]
+        return [*words[:-2], "-c", f". {runtime}/environment; exec bash -eu {runtime}/command"]
 
     monkeypatch.setattr(images, "command", command)
     monkeypatch.setattr(images, "find_program", lambda wanted: PYXIS)

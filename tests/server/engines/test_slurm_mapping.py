@@ -12,11 +12,11 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import validate
 from openpai_tasks.protocol.document.scripts import limit_time, time_limit
 from openpai_tasks.server.cluster import parse_folder
-from openpai_tasks.server.engines.base import Engine
-from openpai_tasks.server.engines.slurm import needs, partitions
+from openpai_tasks.server.engines.base import Engine, TaskExit
+from openpai_tasks.server.engines.slurm import needs, partitions, watcher
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.needs import SlurmNeed
-from openpai_tasks.server.engines.slurm.site import parse_option
+from openpai_tasks.server.engines.slurm.site import SlurmSite, parse_option
 from openpai_tasks.server.storages import Storage
 from tests.server.engines.slurm_accounting import accounting_cluster
 from tests.server.engines.slurm_cluster import SlurmCluster
@@ -58,6 +58,10 @@ def typed(kind: str) -> dict[str, Any]:
     return {"hivedScheduler": {"taskRoles": {"main": {"skuType": kind}}}}
 
 
+def priority(name: str) -> dict[str, Any]:
+    return {"hivedScheduler": {"jobPriorityClass": name}}
+
+
 def test_a_job_gets_its_qos_gpu_type_time_limit_options_and_folders(lab: MappingWorkshop) -> None:
     script = (
         "echo $SLURM_JOB_QOS $SLURM_JOB_ACCOUNT $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES;"
@@ -81,11 +85,12 @@ def test_a_gang_gets_types_of_gpus_and_the_options_of_the_site(lab: MappingWorks
         "main": role(print_all, gpu=1, instances=2, completion=all_of_them),
         "other": role(print_all, cpu=2, completion=all_of_them),
     }
-    job = lab.run("typed", roles, extras=typed("a100"))
+    low = {"hivedScheduler": {**typed("a100")["hivedScheduler"], "jobPriorityClass": "oppo"}}
+    job = lab.run("typed", roles, extras=low)
     assert job.state == "SUCCEEDED", [task.diagnostics for task in lab.tasks(job.key)]
     shown = [lab.output(job.key, number=number).split() for number in range(3)]
     assert sorted(words[:2] for words in shown[:2]) == [["node1", "0"], ["node1", "1"]]
-    assert shown[2] == ["node2", "5:00:7", "5:00:7"]
+    assert shown[2] == ["node2", "5:00:10000", "5:00:10000"]
 
 
 def test_the_qos_limits_a_job_which_waits_with_the_reason(lab: MappingWorkshop) -> None:
@@ -154,13 +159,35 @@ def test_a_job_that_no_node_can_run_is_refused(
     assert words in why and bool(words) == bool(why)
 
 
+def test_slurm_says_whether_its_time_limit_ended_a_task() -> None:
+    done = TaskExit(143, stopped=True)
+    late = watcher._explain_exit(done, "TIMEOUT", is_step=False)
+    assert late.timed_out and not late.stopped and "reached its time limit" in late.reason
+    assert not watcher._explain_exit(done, "OUT_OF_MEMORY", is_step=False).timed_out
+
+
 def test_the_time_limit_leaves_time_to_prepare_but_not_more_than_the_partition_has() -> None:
     known = partitions.parse_nodes(NODES)
     assert time_limit(limit_time("echo 'it''s'", 61)) == 61 and time_limit("sleep 61") is None
     for seconds, minutes in ((61, 7), (172800, 2880)):
         need = SlurmNeed("default", 1, 100, 0, seconds=seconds, options=("--qos=x",))
-        options = needs.site_options(need, ["--time=5", "--account=lab"], known)
+        options = needs.site_options(need, SlurmSite("", ("--time=5", "--account=lab")), known)
         assert options == (f"--time={minutes}", "--account=lab", "--qos=x", "--partition=gpu")
+
+
+def test_a_low_priority_is_nice_and_a_high_one_needs_a_qos() -> None:
+    known, site = partitions.parse_nodes(NODES), SlurmSite("", ("--nice=7",), "urgent")
+    found = [needs.site_options(SlurmNeed("gpu", 1, 100, 0, rank=rank), site, known) for rank in range(3)]
+    assert [options[0] for options in found] == ["--nice=10000", "--nice=7", "--nice=7"]
+    assert [options[1:-1] for options in found] == [(), (), ("--qos=urgent",)]
+    own = SlurmNeed("gpu:long", 1, 100, 0, rank=2)
+    assert "--qos=long" in needs.site_options(own, site, known)
+    high = validate(document("job", {"main": role("true")}, extras=priority("prod")))
+    assert needs.priority_note(high, site) == ""
+    assert needs.priority_note(high, SlurmSite("")) == (
+        "the priority has no effect: Slurm lets users only lower a priority; if you may use a QOS for urgent"
+        " jobs, set local.slurm-high-qos to its name"
+    )
 
 
 @pytest.mark.parametrize(

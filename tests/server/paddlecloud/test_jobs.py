@@ -76,6 +76,12 @@ def test_job_of_openpai_is_neither_listed_nor_killed_nor_given_another_package(u
     [
         ({"entry": ""}, "no topology or entry"),
         ({"datacenter": ""}, "no datacenter"),
+        ({"job_package": "./pkg"}, "invalid job_package './pkg'"),
+        ({"job_package": "/pfs/dc2/home/user1/pkg"}, "expected /pfs/local/home/USER/PATH"),
+        ({"job_package": "/pfs/local/public"}, "invalid job_package"),
+        ({"job_package": "/pfs/local/home/user2/pkg"}, "unauthorized"),
+        ({"job_package": "/pfs/local/home/user1/../../x"}, "unauthorized"),
+        ({"job_package": "/pfs/local/home/user1/pkg"}, "not exist in cloud: /pfs/local/home/user1/pkg"),
         ({"name": "a_b"}, "invalid job name"),
         ({"name": "absent"}, "package not exist in cloud: /pfs/local/home/user1/jobs/absent"),
         ({"parallelism": 0}, "invalid parallelism"),
@@ -91,17 +97,48 @@ def test_submission_is_refused_with_one_line(user1, change, words):
     assert user1.job("refused") is None
 
 
-@pytest.mark.parametrize(
-    ("key", "resource", "unit"),
-    [("memory", "requests.memory", "Mi"), ("gpu", "alpha.kubernetes.io/nvidia-gpu", "")],
-)
-def test_more_than_the_quota_is_refused_with_its_numbers(user1, key, resource, unit):
-    hard = user1.get("/api/v1/quota/")["items"][0]["status"]["hard"][resource]
-    limit = parse_memory(hard) if unit else int(hard)
+def test_more_than_the_quota_is_refused_with_its_numbers(user1):
+    limit = parse_memory(user1.get("/api/v1/quota/")["items"][0]["status"]["hard"]["requests.memory"])
     user1.package("large")
-    wanted = f"{limit + 1}{unit}" if unit else limit + 1
-    message = user1.submit("large", **{key: wanted})["msg"]
-    assert f"request: {limit + 1}{unit}, usage: " in message and f"limit: {limit}{unit}" in message
+    message = user1.submit("large", memory=f"{limit + 1}Mi")["msg"]
+    assert f"request: {limit + 1}Mi, usage: " in message and f"limit: {limit}Mi" in message
+
+
+SAVE = """
+import os
+os.makedirs(os.environ["OUTPUT"], exist_ok=True)
+open("output/" + os.environ["PADDLE_INIT_TRAINER_ID"], "w")
+"""
+DESIGNED = {
+    "name": "paddle-job",
+    "job_package": "/pfs/datacenter1/home/user1/job_word_emb",
+    "parallelism": 3,
+    "cpu": 1,
+    "gpu": 1,
+    "memory": "1Gi",
+    "pservers": 3,
+    "pscpu": 1,
+    "psmemory": "1Gi",
+    "topology": "train.py",
+}
+
+
+def test_the_body_of_the_design_document_is_answered_and_listed_as_it_says(user1):
+    package = user1.home / "job_word_emb"
+    package.mkdir()
+    (package / "train.py").write_text(SAVE)
+    assert user1.call("POST", "/api/v1/jobs", json=DESIGNED).json() == {"code": 200, "msg": "OK"}
+    listed = user1.get("/api/v1/jobs")
+    assert listed["code"] == 200 and DESIGNED in listed["msg"] and user1.job("paddle-job")
+    assert user1.ended("paddle-job")["succeeded"] == 3
+    assert {path.name for path in (package / "output").iterdir()} == {"0", "1", "2"}
+
+
+def test_a_job_is_listed_with_its_default_package_and_the_folder_that_was_uploaded(user1):
+    user1.run("named", jobPackage="./job_word_emb/", memory="1536Mi")
+    row = next(one for one in user1.get("/api/v1/jobs/")["msg"] if one["name"] == "named")
+    assert (row["job_package"], row["memory"]) == ("/pfs/local/home/user1/jobs/named", "1536Mi")
+    assert user1.job("named")["metadata"]["annotations"] == {"paddle-job-package": "job_word_emb"}
 
 
 def test_simultaneous_submissions_stay_within_the_quota(user2):

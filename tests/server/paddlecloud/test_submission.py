@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import sqlite3
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +12,16 @@ from hypothesis import strategies as st
 
 from openpai_tasks.errors import ApiError
 from openpai_tasks.protocol import validate
+from openpai_tasks.server.paddlecloud import jobs, records
+from openpai_tasks.server.paddlecloud.account import check_quota
 from openpai_tasks.server.paddlecloud.document import document
 from openpai_tasks.server.paddlecloud.submission import check_name, parse_memory, read_submission
+from openpai_tasks.server.resources import ResourceAmount
+from openpai_tasks.server.state import state
+from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.schema import add_columns
 
+GPU_QUOTA = "exceeds the quota of GPU: request: 3, usage: 0, limit: 2"
 LEAST = {"entry": "true", "datacenter": "local"}
 
 
@@ -65,6 +74,33 @@ def test_defaults_are_those_of_the_original():
     assert (found.pservers, found.pserver_cpu, found.pserver_memory_mb) == (1, 1, 1024)
 
 
+@pytest.mark.parametrize(("gpus", "refusal"), [(0, ""), (2, GPU_QUOTA), (3, "")])
+def test_gpus_are_limited_where_there_are_some(tmp_path, gpus, refusal):
+    database = Database(tmp_path / "cluster.db", state.SCHEMA + records.SCHEMA)
+    engine = SimpleNamespace(capacity=lambda: SimpleNamespace(total=ResourceAmount(4, 8192, gpus)))
+    context = SimpleNamespace(engine=engine, state=SimpleNamespace(database=database))
+    try:
+        check_quota(context, "alice", read_submission(LEAST | {"parallelism": 3, "gpu": 1}))
+    except ApiError as err:
+        assert str(err) == refusal
+    else:
+        assert not refusal
+    database.close()
+
+
+def test_a_database_of_an_earlier_release_lists_its_jobs(tmp_path):
+    old = records.SCHEMA.replace(",\n    request TEXT NOT NULL DEFAULT ''", "")
+    with sqlite3.connect(tmp_path / "cluster.db") as database:
+        database.executescript(state.SCHEMA + old)
+        database.execute("INSERT INTO paddlecloud_jobs VALUES ('alice~old', 'alice', 'old', 2, 1, 1)")
+    upgraded = Database(tmp_path / "cluster.db", state.SCHEMA + records.SCHEMA)
+    add_columns(upgraded, records.ADDED)
+    assert upgraded.row("SELECT request FROM paddlecloud_jobs")["request"] == ""
+    one = records.PaddleJob("old", 2, 1, "", {}, None)
+    assert jobs._designed_row(one) == {"name": "old", "parallelism": 2, "pservers": 1}
+    upgraded.close()
+
+
 @pytest.mark.parametrize(
     "key, value",
     [
@@ -86,6 +122,8 @@ def test_defaults_are_those_of_the_original():
         ("image", "a b"),
         ("datacenter", "../x"),
         ("name", 7),
+        ("job_package", 7),
+        ("jobPackage", []),
         ("registry", "mine"),
     ],
 )
@@ -115,7 +153,10 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 NUMBERS = ["parallelism", "cpu", "gpu", "memory", "pservers", "pscpu", "psmemory", "passes"]
-KEYS = st.sampled_from(["name", "datacenter", "entry", "topology", "image", "registry", "other", *NUMBERS])
+PACKAGES = ["job_package", "jobPackage"]
+KEYS = st.sampled_from(
+    [*PACKAGES, "name", "datacenter", "entry", "topology", "image", "registry", "other", *NUMBERS]
+)
 
 
 @settings(deadline=None)

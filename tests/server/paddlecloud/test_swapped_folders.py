@@ -14,6 +14,7 @@ from openpai_tasks.files.removal import discard
 from openpai_tasks.server.api.request import Request
 from openpai_tasks.server.paddlecloud import files, jobs
 from openpai_tasks.server.paddlecloud.pfs.tree import Tree
+from openpai_tasks.server.paddlecloud.submission import read_submission
 
 HOME = "/pfs/local/home/user1"
 
@@ -68,7 +69,9 @@ def test_package_of_a_job_is_not_found_through_the_new_link(home):
     (home / "jobs").symlink_to("d")
     (home.parent.parent / "outside" / "train").mkdir()
     with pytest.raises((ApiError, Denied)):
-        jobs._check_package(context, "user1", SimpleNamespace(datacenter="local", name="train"))
+        jobs._with_package(
+            context, "user1", read_submission({"name": "train", "entry": "true", "datacenter": "local"})
+        )
 
 
 def test_very_deep_folder_is_removed(tmp_path):

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from openpai_tasks.errors import Conflict, NotFound
+from openpai_tasks.server.state.dependencies import DependencyState
+from openpai_tasks.server.state.records import Task
 from tests.server.workshop import Workshop, role, until, workshop
 
 __all__ = ["workshop"]  # the fixture
@@ -115,6 +117,72 @@ def test_a_running_job_is_stopped_with_all_its_processes(workshop: Make) -> None
     task = here.tasks(key)[0]
     assert (task.state, task.exit_code, task.user_exit_code) == ("STOPPED", -210, 5)
     assert here.output(key) == "up\nbye\n"
+
+
+KEEP = {"jobPolicy": {"keepFailedSeconds": 600}}
+
+
+def kept_task(here: Workshop, key: str) -> Task:
+    return until(lambda: next((task for task in here.tasks(key) if task.kept), None))
+
+
+def test_failed_task_is_kept_with_its_cause_until_the_job_is_stopped(workshop: Make) -> None:
+    """The next server knows it, and the job has failed although its owner stopped it."""
+    here = workshop()
+    fails = "echo 'MemoryError: too large' >&2; exit 7"
+    key = here.submit("kept", {"main": role(fails), "other": role(LONG)}, extras=KEEP)
+    task = kept_task(here, key)
+    assert (task.state, task.user_exit_code, task.completed) == ("RUNNING", 7, None)
+    assert "MemoryError" in task.cause and task.kept and task.kept / 1000 > time.time()
+    [row] = here.state.jobs_by_key([key])  # RUNNING: so is the other task, and the job has not failed yet
+    assert (row.state, row.user_exit_code, row.cause, row.kept_until) == ("RUNNING", 7, task.cause, task.kept)
+    waiting = here.submit("next", "true", extras={"jobPolicy": {"after": [{"job": "kept"}]}})
+    assert here.state.dependencies.of(waiting) == [DependencyState(key, "succeeded", "RUNNING", None, True)]
+    with pytest.raises(Conflict, match="job next waits for other jobs: it can be moved once they have ended"):
+        here.state.move_first(waiting)
+    events = {event.reason: event.message for event in here.state.events(key)}
+    assert events["TaskFailed"] == "the task exited with code 7; its environment is kept"
+    assert "nobody can log in" in events["NoSsh"]
+    here.close()
+    here.open()
+    assert kept_task(here, key) == task
+    here.state.set_execution(key, "STOP")
+    job, attempt = here.wait(key), here.state.attempt(key, 0)
+    assert attempt and (job.state, attempt.user_exit_code, attempt.cause) == ("FAILED", 7, task.cause)
+    assert (here.tasks(key)[0].state, here.tasks(key)[0].user_exit_code) == ("FAILED", 7)
+
+
+def test_kept_task_ends_after_its_time_with_its_exit_code(workshop: Make) -> None:
+    here = workshop()
+    job = here.run("kept", "kill -9 $BASHPID", extras={"jobPolicy": {"keepFailedSeconds": 1}})
+    assert (job.state, here.tasks(job.key)[0].user_exit_code) == ("FAILED", 137)
+    assert here.output(job.key, "stderr").startswith("keep-failed: alice~kept main-0: exit code 137; ")
+    assert job.completed and job.launched and job.completed - job.launched >= 900
+
+
+def test_job_that_succeeds_is_not_kept(workshop: Make) -> None:
+    here = workshop()
+    job = here.run("fine", "trap 'echo own' EXIT; echo out", extras=KEEP)
+    assert (job.state, here.output(job.key)) == ("SUCCEEDED", "out\nown\n")
+
+
+def test_only_the_last_failure_of_a_retried_job_is_kept(workshop: Make) -> None:
+    here = workshop()
+    key = here.submit("again", "exit 7", jobRetryCount=1, extras=KEEP)
+    until(lambda: here.job(key).attempt == 1)
+    assert kept_task(here, key).job_attempt == 1
+    here.state.set_execution(key, "STOP")
+    assert (here.wait(key).state, here.job(key).attempt) == ("FAILED", 1)
+
+
+def test_stopped_job_is_not_kept(workshop: Make) -> None:
+    here = workshop()
+    key = here.submit("stop", "trap 'exit 5' TERM; echo up; while :; do sleep 0.01; done", extras=KEEP)
+    until(lambda: here.tasks(key) and "stdout" in here.engine.logs(here.tasks(key)[0]))
+    until(lambda: here.output(key) == "up\n")
+    here.state.set_execution(key, "STOP")
+    assert here.wait(key).state == "STOPPED"
+    assert (here.tasks(key)[0].user_exit_code, here.tasks(key)[0].kept) == (5, 0)
 
 
 def test_stopped_job_is_not_retried(workshop: Make) -> None:

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
+import pytest
+
+from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.resources import ResourceAmount
 from tests.server.workshop import Workshop, role, until, workshop
 
@@ -180,3 +185,27 @@ def _output(here: Workshop, key: str) -> str:
 
 def _wait_for(gate: object) -> str:
     return f"until test -e {gate}; do sleep 0.01; done"
+
+
+def test_job_waits_for_space_and_memory_to_start(workshop: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openpai_tasks.server.scheduling.scheduler.POLL_SECONDS", 0.05)
+    here = workshop()
+    full = ConfigError("cannot create the folder")
+    full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    for owner, name, error in (
+        (here.scheduler._launcher, "_launches", full),
+        (here.engine, "start", MemoryError()),
+        (here.engine, "start", full),
+        (here.engine.wakeups, "wait", MemoryError()),
+    ):
+        errors, works = [error], getattr(owner, name)
+
+        def fail_once(*words: Any, errors: list[Exception] = errors, works: Any = works) -> Any:
+            if errors:
+                raise errors.pop()
+            return works(*words)
+
+        monkeypatch.setattr(owner, name, fail_once)
+    key = here.submit("first", "echo ran")
+    assert here.wait(key).state == "SUCCEEDED" and here.output(key) == "ran\n"
+    assert here.reasons(key)["FailedScheduling"] == "cannot start yet: No space left on device"

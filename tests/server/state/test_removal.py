@@ -53,6 +53,13 @@ def test_jobs_that_are_too_old_are_removed_with_their_folders(state: State) -> N
     assert not list((state.folder / REMOVED).glob("*"))
 
 
+def test_a_new_job_gets_no_files_of_one_whose_database_is_lost(state: State, tmp_path: Path) -> None:
+    folder = state.folder / folder_name(finish(state, "train", size=1))
+    anew = State(Database(tmp_path / "new.db", SCHEMA), state.folder)
+    assert folder.exists() and submit(anew, "train")
+    assert not folder.exists() and not list((state.folder / REMOVED).glob("*"))
+
+
 def test_the_newest_jobs_are_kept(state: State) -> None:
     keys = [finish(state, f"job{age}", age) for age in (30, 20, 10)]
     assert removed(state, jobs=1) == keys[:2]

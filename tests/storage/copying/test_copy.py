@@ -178,12 +178,12 @@ def test_there_are_no_more_threads_than_files(here, bad, files, threads):
         most = 0
 
         def moved(self, count):
-            self.most = max(self.most, threading.active_count())
+            self.most = max(self.most, len(set(threading.enumerate()) - before))
 
     plant(here, {f"d/{number}": b"x" for number in range(files)})
-    before, watch = threading.active_count(), Noting()
+    before, watch = set(threading.enumerate()), Noting()
     assert copy(plan_copy([at(here, "d")], at(here, "t")), Rules(workers=8), watch).files == files
-    assert 0 < watch.most - before <= threads
+    assert 0 < watch.most <= threads
 
 
 def test_unexpected_error_in_a_store_ends_the_copy(here, bad):
@@ -204,7 +204,7 @@ def test_copy_can_be_interrupted_between_two_pieces(here, tmp_path):
 
     plant(here, {f"d/{number}": CONTENT * 3 for number in range(20)})
     target = Location(LocalStore(), str(tmp_path / "to"), "")
-    before = threading.active_count()
+    before = set(threading.enumerate())
     watch = Impatient()
     with pytest.raises(Interrupted):
         copy(plan_copy([at(here, "d")], target), Rules(workers=2), watch)
@@ -212,7 +212,7 @@ def test_copy_can_be_interrupted_between_two_pieces(here, tmp_path):
     assert parts(target) == [] and not [
         content for content in seen(target).values() if content != CONTENT * 3
     ]
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_watch_is_notified_of_every_byte_and_file(here, bad):
@@ -232,6 +232,23 @@ def test_watch_is_notified_of_every_byte_and_file(here, bad):
     plant(source, {"f": CONTENT})
     copy(plan_copy([at(source, "f")], here), watch=watch)
     assert (watch.files, watch.bytes, watch.ends) == (1, len(CONTENT), (("/f", "copied", len(CONTENT)),))
+
+
+def test_watch_finds_as_many_files_as_end_also_if_some_cannot_be_copied(here):
+    class Counting(Watch):
+        files, ended_files = 0, 0
+
+        def found(self, size):
+            self.files += 1
+
+        def ended(self, name, outcome, size):
+            self.ended_files += 1
+
+    plant(here, {"d/f": CONTENT})
+    os.mkfifo(os.path.join(here.path, "d", "pipe"))
+    watch = Counting()
+    assert len(copy(plan_copy([at(here, "d")], at(here, "t")), watch=watch).failed) == 1
+    assert watch.files == watch.ended_files == 2
 
 
 def test_sync_of_unchanged_files_costs_one_listing_per_folder(here, bad):

@@ -71,8 +71,8 @@ def test_dripping_data_node_is_given_up(begin, again):
 
 def test_native_answer_that_comes_byte_by_byte_is_given_up():
     with (
-        Hostile(drip(b"x" * 50), 0.01, is_eager=True) as server,
-        contextlib.closing(Stream("127.0.0.1", server.port, 0.1)) as stream,
-        pytest.raises(TimeoutError, match=r"no (complete )?answer in time"),
+        Hostile(drip(b"x" * 50), 0.05, is_eager=True) as server,
+        contextlib.closing(Stream("127.0.0.1", server.port, 0.5)) as stream,
+        pytest.raises(TimeoutError),  # of the whole answer, or of one byte on a busy machine
     ):
         stream.view(50)

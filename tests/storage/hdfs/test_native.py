@@ -121,9 +121,25 @@ def test_range_may_begin_and_end_inside_chunks(store):
         assert b"".join(found) == content[offset : offset + length]
 
 
+def test_a_piece_larger_than_a_packet_is_written_whole(store):
+    data = os.urandom(blocks.PACKET + 5000)
+    assert put(store, "/file", lambda: iter([data])) == len(data)
+    assert b"".join(store.read("/file")) == data
+
+
 def test_many_one_byte_pieces_are_written_as_one_file(store):
     assert put(store, "/f", lambda: (bytes([number % 256]) for number in range(5000))) == 5000
     assert b"".join(store.read("/f")) == bytes(number % 256 for number in range(5000))
+
+
+@pytest.mark.parametrize("sizes", [[3 << 20], [700_000] * 4, [0, blocks.PACKET + 1, 0, 5], []])
+def test_nothing_of_a_piece_is_lost_when_the_end_is_looked_for(sizes):
+    """The end is looked for before the first block, if the size is unknown, and after each block."""
+    pieces = [os.urandom(size) for size in sizes]
+    feed, found = blocks.PieceReader(pieces), b""
+    while not feed.is_empty:
+        found += feed.read(blocks.PACKET) + feed.read(1000)
+    assert found == b"".join(pieces)
 
 
 @pytest.mark.parametrize("way", ["https", "gateway"])

@@ -20,8 +20,10 @@ from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import transfer
+from openpai_tasks.storage.hdfs import kind
 from openpai_tasks.storage.hdfs.kind import make_data, open_store, open_url
 from openpai_tasks.storage.hdfs.store import HdfsStore
+from openpai_tasks.storage.hdfs.web import name_nodes
 from openpai_tasks.storage.hdfs.web.data_nodes import WIDE
 from openpai_tasks.storage.hdfs.web.errors import RemoteError, make_error
 from openpai_tasks.storage.hdfs.web.name_nodes import RETRIES
@@ -464,13 +466,13 @@ def test_a_large_file_is_read_in_several_ranges_and_little_memory(store, gateway
 def test_closing_a_large_read_early_ends_its_threads(store):
     hasty = HdfsStore(store.hosts, "root", root=store.root, fast=1e12)
     hasty.write("/f", (bytes(MEGABYTE) for _ in range(WIDE >> 20)), WIDE)
-    before, most, moved = threading.active_count(), 0, 0
+    before, most, moved = set(threading.enumerate()), 0, 0
     pieces = hasty.read("/f")
     while moved <= WIDE // 2:
         moved += len(next(pieces))
-        most = max(most, threading.active_count())
+        most = max(most, len(set(threading.enumerate()) - before))
     pieces.close()
-    assert most > before and threading.active_count() == before
+    assert most > 0 and set(threading.enumerate()) <= before
     assert sum(map(len, hasty.read("/f"))) == WIDE
 
 
@@ -495,6 +497,22 @@ PLACES = {
 def test_a_url_names_its_name_nodes():
     opened = {url: open_url(url) for url in PLACES}
     assert {url: (store.hosts, path) for url, (store, path) in opened.items()} == PLACES
+
+
+def test_a_job_gets_the_web_port_that_answers(hdfs, monkeypatch):
+    host, _, port = hdfs.name_node.rpartition(":")
+    first, last = refusing_port(), refusing_port()
+
+    def urls(*ports):
+        for module in (kind, name_nodes):
+            monkeypatch.setattr(module, "WEB_PORTS", ports)
+        store, path = open_url(f"hdfs://{host}/data")
+        return [url.removesuffix("/webhdfs/v1/data") for url in kind.job_folder(store, path).urls]
+
+    assert urls(first, int(port), last) == [f"http://{hdfs.name_node}"]
+    assert urls(first, last) == [f"http://{host}:{first}", f"http://{host}:{last}"]  # a job may reach it
+    store = HdfsStore([f"{host}:{first}", hdfs.name_node], "ann")  # as given
+    assert len(store.urls("/")) == 2
 
 
 def test_a_web_port_that_cannot_be_found_is_asked_for():

@@ -80,6 +80,18 @@ def test_symlink_to_a_parent_folder_is_not_followed_forever(tmp_path):
     assert names(tmp_path, "a") == ["a/one.py"]
 
 
+def test_what_cannot_be_sent_is_named(tmp_path):
+    write(tmp_path, "a/one.py")
+    os.symlink(tmp_path / "gone", tmp_path / "a" / "broken")
+    os.symlink(tmp_path / "a", tmp_path / "a" / "above")
+    os.mkfifo(tmp_path / "a" / "pipe")
+    os.mkfifo(tmp_path / "a" / "ignored")
+    (tmp_path / ".gitignore").write_text("ignored")
+    left_out = []
+    assert [one.name for one in collect(["."], tmp_path, left_out.append)] == [".gitignore", "a/one.py"]
+    assert left_out == ["a/above", "a/broken", "a/pipe"]
+
+
 def test_special_characters_in_names_are_kept(tmp_path):
     odd = ["a/with space.py", "a/ünï.py", "a/new\nline.py", "a/#hash%20.py"]
     write(tmp_path, *odd)

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 from openpai_tasks.errors import Denied, NoSuchPath, PaiError, PathError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.net.certificates import ClientCertificate
 from openpai_tasks.net.exchange import Exchange
 from openpai_tasks.net.http1 import error_text
 from openpai_tasks.net.http_client import HttpClient
@@ -85,10 +86,12 @@ class PfsConnection:
         token: str,
         renew: Callable[[], str] | None = None,
         verify: bool | str = True,
+        certificate: ClientCertificate | None = None,
     ) -> None:
         self._endpoint, self._root = endpoint, f"/pfs/{datacenter}"
-        self._token, self._renew, self._verify = token, renew, verify
-        self._client, self._lock = HttpClient(), threading.Lock()
+        self._token, self._renew, self._verify, self._certificate = token, renew, verify, certificate
+        self._client = HttpClient(uses_proxies=not endpoint.startswith("http://127.0.0.1"))
+        self._lock = threading.Lock()
         self.chunk = CHUNK
         self._extensions = ""
 
@@ -204,12 +207,20 @@ class PfsConnection:
 
     def _exchange(self, call: PfsCall, token: str) -> Reply:
         exchange = Exchange(SILENCE, LONGEST + call.size / SLOWEST)
-        headers = {"Authorization": f"Token {token}", "Accept-Encoding": "identity"}
+        headers = {"Accept-Encoding": "identity"}
+        headers |= {"Authorization": f"Token {token}"} if token else {}
         headers |= {"Content-Type": call.kind} if call.kind else {}
         url = f"{self._endpoint}/api/v1/pfs/{call.route}"
         try:
             answer = self._client.request(
-                call.method, url, exchange, self._verify, call.query, headers, call.body or None
+                call.method,
+                url,
+                exchange,
+                self._verify,
+                call.query,
+                headers,
+                call.body or None,
+                certificate=self._certificate,
             )
             exchange.renew()
             return answer.status_code, answer.headers, answer.read(call.limit)

@@ -15,6 +15,7 @@ from openpai_tasks.backends.paddlecloud.pfs.connection import PfsConnection, Pfs
 from openpai_tasks.backends.paddlecloud.pfs.upload import PfsUpload, Result, in_parallel, send
 from openpai_tasks.errors import ConfigError, Denied, NoSuchPath, PathError
 from openpai_tasks.net import addresses
+from openpai_tasks.net.certificates import ClientCertificate
 from openpai_tasks.storage.hosts import resolved_addresses
 from openpai_tasks.storage.objects.md5 import hasher_of, kind_of_parts
 from openpai_tasks.storage.retry import CorruptData, retrying
@@ -220,7 +221,9 @@ def open_store(spec: StorageSpec) -> PfsStore:
         raise ConfigError(f"{spec.title} has no user name")
     datacenter = check_name(str(data.get("datacenter") or spec.cluster), spec.title)
     token = str(data.get("token") or "")
-    connection = PfsConnection(endpoint, datacenter, token, spec.renew, spec.verify)
+    own = spec.certificate if endpoint == spec.cluster_uri.rstrip("/") else None
+    certificate = ClientCertificate(*own) if own else None
+    connection = PfsConnection(endpoint, datacenter, token, spec.renew, spec.verify, certificate)
     return PfsStore(connection, check_name(user, spec.title), spec.read_only)
 
 

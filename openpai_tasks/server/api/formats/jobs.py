@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
@@ -11,7 +12,8 @@ from openpai_tasks.protocol.json_text import whole_characters
 from openpai_tasks.server.api.formats.kubernetes import timestamp
 from openpai_tasks.server.api.formats.profiles import Profile
 from openpai_tasks.server.engines.base import EngineCapacity
-from openpai_tasks.server.state.records import Attempt, Event, Job, Task
+from openpai_tasks.server.state.dependencies import DependencyState
+from openpai_tasks.server.state.records import RELEASED, Attempt, Event, Job, Task
 
 SHORT_TASK = (
     "taskIndex",
@@ -52,14 +54,27 @@ def summary(profile: Profile, job: Job) -> dict[str, Any]:
     }
     if job.user_exit_code is not None:
         body["userExitCode"] = job.user_exit_code
+    if job.cause:
+        body["cause"] = job.cause
+    if job.kept_until:
+        body["keptUntil"] = job.kept_until
     return profile.without("summary", body)
 
 
 def detail(
-    profile: Profile, job: Job, attempt: Attempt, roles: dict[str, Any], environment: dict[str, str]
+    profile: Profile,
+    job: Job,
+    attempt: Attempt,
+    roles: dict[str, Any],
+    environment: dict[str, str],
+    dependencies: tuple[list[DependencyState], list[DependencyState]] = ([], []),
+    place: str = "",
 ) -> dict[str, Any]:
-    """Return a job with one of its attempts, that attempt's tasks, and its submitter's variables."""
-    body = {
+    """Return a job with one of its attempts and its tasks, its submitter's variables, and its place.
+
+    ``dependencies`` are those of the job, and those of others on it.
+    """
+    body: dict[str, Any] = {
         "debugId": states.debug_id(job.key),
         "name": job.name,
         "tags": list(job.tags),
@@ -68,6 +83,13 @@ def detail(
     }
     if environment:
         body["environment"] = {name: whole_characters(value) for name, value in environment.items()}
+    for name, found in zip(("after", "dependents"), dependencies, strict=True):
+        if found:
+            body[name] = [asdict(one) for one in found]
+    if place:
+        body["place"] = place
+    if job.priority:
+        body["jobPriority"] = job.priority
     return profile.without("detail", body)
 
 
@@ -88,6 +110,7 @@ def _status(profile: Profile, job: Job, attempt: Attempt) -> dict[str, Any]:
         "appExitCode": _job_code(profile, attempt.exit_code),
         **_exit(profile, attempt),
         "virtualCluster": job.virtual_cluster,
+        **({"cause": attempt.cause} if attempt.cause else {}),
     }
 
 
@@ -196,6 +219,9 @@ def _common(profile: Profile, job: Job) -> dict[str, Any]:
         "submissionTime": job.submitted,
         "createdTime": job.submitted,
         "launchedTime": job.launched,
+        **({"requeues": job.requeues} if job.requeues else {}),
+        **({"stopReason": job.stop_reason} if job.stop_reason else {}),
+        **({"gpusIdleSince": job.gpus_idle_since} if job.gpus_idle_since else {}),
     }
 
 
@@ -248,6 +274,11 @@ def _task(profile: Profile, latest: Task, first: Task) -> dict[str, Any]:
     }
 
 
+def _is_kept(task: Task) -> bool:
+    """Whether a failed task still runs, so that its owner can log in."""
+    return (task.kept or 0) > RELEASED and task.state == states.RUNNING
+
+
 def _task_attempt(view: ViewContext, job: Job, task: Task) -> dict[str, Any]:
     profile, code = view.profile, task.exit_code
     return {
@@ -268,4 +299,5 @@ def _task_attempt(view: ViewContext, job: Job, task: Task) -> dict[str, Any]:
         "containerExitDiagnostics": task.diagnostics or None,
         "peakMemoryMB": task.peak_memory_mb,
         "cpuSeconds": task.cpu_seconds,
+        **({"keptUntil": task.kept, "cause": task.cause} if _is_kept(task) else {}),
     }

@@ -136,11 +136,11 @@ _NEW_TASK_KEYS = _keys(
     createdTime launchedTime completedTime attemptId attemptState currentAttemptCreatedTime
     currentAttemptLaunchedTime currentAttemptCompletedTime"""
 )
-_USAGE = _keys("peakMemoryMB cpuSeconds")
+_USAGE = _keys("peakMemoryMB cpuSeconds keptUntil cause")
 _HIDDEN_IN_MIDDLE = {
-    "summary": _keys("tags submissionTime launchedTime jobPriority userExitCode"),
-    "detail": _keys("tags environment"),
-    "status": _keys("name submissionTime launchedTime attemptId attemptState appCreatedTime"),
+    "summary": _keys("tags submissionTime launchedTime jobPriority userExitCode cause"),
+    "detail": _keys("tags environment after dependents place jobPriority"),
+    "status": _keys("name submissionTime launchedTime attemptId attemptState appCreatedTime cause"),
     "task": _NEW_TASK_KEYS | _USAGE,
     "storage": _keys("default readOnly"),
     "logs": _keys("times"),
@@ -148,15 +148,15 @@ _HIDDEN_IN_MIDDLE = {
 _HIDDEN_IN_OLDEST = {
     **_HIDDEN_IN_MIDDLE,
     "summary": _HIDDEN_IN_MIDDLE["summary"] | _keys("debugId retryDelayTime"),
-    "detail": _keys("tags debugId environment"),
+    "detail": _keys("tags debugId environment after dependents place jobPriority"),
     "status": (_HIDDEN_IN_MIDDLE["status"] | _keys("retryDelayTime")) - _keys("name"),
     "user": _keys("storageConfig"),
 }
 _HIDDEN_IN_UNION = {"status": _keys("name")}
 _HIDDEN_IN_NEWEST = {
-    **_HIDDEN_IN_UNION,
-    "summary": _keys("userExitCode"),
-    "detail": _keys("environment"),
+    "status": _keys("name cause"),
+    "summary": _keys("userExitCode cause"),
+    "detail": _keys("environment after dependents place jobPriority"),
     "task": _USAGE,
     "logs": _keys("times"),
 }

@@ -137,6 +137,7 @@ def _virtual_cluster(
     usable = replace(total, gpu=min(total.gpu, whole.gpu - len(taken)))
     own: dict[str, Any] = {"gpuTypes": types} if types else {}
     own |= {"freeGpus": dict(free)} if (free := known.free_gpus.get(name)) else {}
+    own |= {} if context.engine.uses_images else {"images": False}
     own |= {"takenGpus": [f"GPU {index}: {who}" for index, who in taken.items()]} if taken else {}
     capacity = _share(total, whole)
     share = {"capacity": capacity, "usedCapacity": _share(used, whole)}

@@ -18,6 +18,7 @@ from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.formats import jobs as views
 from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.state.query import ORDERS, JobQuery
+from openpai_tasks.server.state.queue_place import describe_place
 from openpai_tasks.server.state.records import Attempt, Job, Task
 
 MOST_ROWS = 50_000
@@ -29,7 +30,8 @@ SINGLE = ("username", "vc", "state", "tagsContain", "tagsNotContain", "jobPriori
 def submit(context: Context, request: Request) -> Reply:
     document = submission.read_document(request.body)
     environment = submission.read_environment(context, request)
-    job, more = submission.accept(context, request.caller.account, document, request.body, environment)
+    hooks = submission.read_hooks(context, request)
+    job, more = submission.accept(context, request.caller.account, document, request.body, environment, hooks)
     message = f"Update job {job.name} for user {job.user} successfully."
     return 202, {"status": 202, "message": message, **more}
 
@@ -107,7 +109,10 @@ def get_job(context: Context, request: Request) -> Reply:
     if attempt is None:
         raise api_errors.no_job(job.key)
     roles = task_roles(context, request, job, number)
-    return 200, views.detail(context.profile, job, attempt, roles, context.state.environment(job.key))
+    known, environment = context.state.dependencies, context.state.environment(job.key)
+    after = known.of(job.key), known.on(job.key)
+    place = "" if context.engine.schedules else describe_place(context.state.database, job)
+    return 200, views.detail(context.profile, job, attempt, roles, environment, after, place)
 
 
 def get_config(context: Context, request: Request) -> Reply:
@@ -122,6 +127,20 @@ def set_execution(context: Context, request: Request) -> Reply:
     job = find_own_job(context, request)
     context.state.set_execution(job.key, value)
     return 202, {"status": 202, "message": f"Execute job {job.key} successfully."}
+
+
+def move(context: Context, request: Request) -> Reply:
+    """Put a waiting job before the others of its owner."""
+    if _value(request) != "first":
+        raise api_errors.invalid('"value" must be "first"')
+    job = find_own_job(context, request)
+    if context.engine.schedules:
+        message = (
+            f"waiting jobs are in the queue of {context.engine.name}, which alone can change their order"
+        )
+        raise api_errors.invalid(message)
+    context.state.move_first(job.key)
+    return 200, {"status": 200, "message": f"Move job {job.key} successfully."}
 
 
 def add_tag(context: Context, request: Request) -> Reply:

@@ -32,8 +32,9 @@ def submit(context: Context, request: Request) -> Reply:
     if document.virtual_cluster not in context.virtual_clusters:
         raise api_errors.no_virtual_cluster(document.virtual_cluster)
     environment = submission.read_environment(context, request)
+    hooks = submission.read_hooks(context, request)
     with context.state.database.transaction():
-        job, more = submission.accept(context, user, document, text, environment)
+        job, more = submission.accept(context, user, document, text, environment, hooks)
         context.state.add_v1_config(job.key, request.body)
     headers = {"location": routes.USER_JOB_V1.format(user=quote(user.name), job=quote(job.name))}
     if OBSOLETE in config:

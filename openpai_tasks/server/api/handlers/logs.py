@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import partial
 from urllib.parse import quote, urlencode
 
 from openpai_tasks.errors import NotFound
 from openpai_tasks.protocol import routes, states
-from openpai_tasks.server import api_errors
+from openpai_tasks.protocol.json_text import parse_object
+from openpai_tasks.server import api_errors, fields
 from openpai_tasks.server.accounts.tokens import LOGS
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.formats.profiles import LOG_NODE
@@ -17,6 +19,12 @@ from openpai_tasks.server.api.request import Reply, Request, stream_file
 from openpai_tasks.server.state.records import Job, Task
 
 TAIL = 16 * 1024
+MOST_JOBS = 500
+"""Jobs whose results are read with one request."""
+RESULT_TAIL = 256 * 1024
+"""Bytes at the end of a log in which a result is looked for."""
+MOST_RESULTS = 8 << 20
+"""Bytes of results in one answer."""
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 
@@ -97,3 +105,41 @@ def _locations(context: Context, job: Job, task: Task, tail: bool) -> list[dict[
     }
     paths = {name: routes.LOG_FILE.format(node=LOG_NODE, file=quote(name)) for name in names}
     return [{"name": name, "uri": f"{path}?{urlencode(query)}"} for name, path in paths.items()]
+
+
+def read_printed_results(context: Context, request: Request) -> Reply:
+    """Return the last JSON object that each of these ended jobs printed, as a line; "" if it printed none.
+
+    Left out are jobs that have not ended, or with longer logs, and those beyond the size limit.
+    """
+    keys = fields.names(fields.mapping(request.body, ("jobs",)), "jobs")
+    if len(keys) > MOST_JOBS:
+        raise api_errors.invalid(f'"jobs" must have at most {MOST_JOBS} names, got {len(keys)}')
+    rows: list[dict[str, object]] = []
+    room = MOST_RESULTS
+    for job in context.state.jobs_by_key(keys):
+        line = _printed_result(context, job) if job.state in states.FINAL else None
+        if line is not None and len(line) <= room:
+            room -= len(line)
+            text = line.decode("utf-8", "replace")
+            rows.append({"name": job.key, "completedTime": job.completed, "line": text})
+    return 200, {"jobs": rows}
+
+
+def _printed_result(context: Context, job: Job) -> bytes | None:
+    """Return the last object of the first task that printed one; None if its log is too long to be sure."""
+    for task in context.state.tasks(job.key, job.attempt):
+        try:
+            with context.engine.open_log(task, "stdout") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - RESULT_TAIL))
+                lines = file.read(RESULT_TAIL).split(b"\n")
+        except OSError:  # the task printed nothing
+            continue
+        is_whole = size <= RESULT_TAIL
+        for line in reversed(lines if is_whole else lines[1:]):
+            if parse_object(line) is not None:
+                return line.strip()
+        if not is_whole:
+            return None
+    return b""

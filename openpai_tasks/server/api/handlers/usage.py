@@ -12,8 +12,12 @@ from openpai_tasks.server.engines.runner import usage
 from openpai_tasks.server.state.records import Task
 from openpai_tasks.server.state.state import now
 from openpai_tasks.server.state.usage_history import KEPT
+from openpai_tasks.server.state.usage_report import GROUPS, last_removed_end, read_report
+from openpai_tasks.text.durations import LONGEST_DAYS
 
 MOST_POINTS = 1500
+LONGEST_REPORT = LONGEST_DAYS * 86400  # seconds
+MOST_PARTS = 100  # of a report, for each of its groups
 
 
 def get_task_usage(context: Context, request: Request) -> Reply:
@@ -25,9 +29,13 @@ def get_task_usage(context: Context, request: Request) -> Reply:
     task = tries.get(request.params["task_attempt"])
     if task is None:
         raise api_errors.no_log()
-    rows = usage.thin_out(_recorded(context, task), _number(request, "points", MOST_POINTS))
+    text = _recorded(context, task)
+    rows = usage.thin_out(usage.parse_rows(text), _number(request, "points", MOST_POINTS))
+    why = "" if rows else usage.parse_note(text)
+    if not context.engine.records_usage:
+        why = f"the engine {context.engine.name} does not sample what tasks use"
     found = [{"time": row.time, "seconds": row.seconds, "values": row.values} for row in rows]
-    return 200, {"isRecorded": context.engine.records_usage, "rows": found}
+    return 200, {"unrecorded": why, "rows": found}
 
 
 def get_cluster_usage(context: Context, request: Request) -> Reply:
@@ -37,14 +45,32 @@ def get_cluster_usage(context: Context, request: Request) -> Reply:
     return 200, {"span": length, "rows": [asdict(row) for row in context.history.read(now() - span, length)]}
 
 
-def _recorded(context: Context, task: Task) -> list[usage.Row]:
+def get_report(context: Context, request: Request) -> Reply:
+    """Return what jobs had and used in the last ``seconds``, by ``by``, also in so many ``points``.
+
+    Only administrators see the jobs of others; without ``username``, they see everyone's.
+    """
+    caller, by = request.caller, request.first("by", "user")
+    user = request.first("username") or ("all" if caller.admin else caller.user)
+    if user != caller.user and not caller.admin:
+        raise api_errors.forbidden(f"User {caller.user} is not allowed to see what other users used.")
+    if by not in GROUPS:
+        raise api_errors.invalid(f"by must be one of {', '.join(GROUPS)}, got {by[:20]!r}")
+    until, span = now(), 1000 * _number(request, "seconds", LONGEST_REPORT)
+    parts = _number(request, "points", MOST_PARTS) if "points" in request.query else 0
+    database = context.state.database
+    rows = read_report(database, by, "" if user == "all" else user, until - span, until, parts)
+    return 200, {"user": user, "until": until, "removed": last_removed_end(database), "rows": rows}
+
+
+def _recorded(context: Context, task: Task) -> str:
     if not context.engine.records_usage:
-        return []
+        return ""
     try:
         with context.engine.open_log(task, usage.FILE) as file:
-            return usage.parse_rows(file.read(usage.MOST_BYTES).decode("ascii", "replace"))
+            return file.read(usage.MOST_BYTES).decode("ascii", "replace")
     except OSError:  # there is none yet, or the task has put something else there
-        return []
+        return ""
 
 
 def _number(request: Request, name: str, most: int) -> int:

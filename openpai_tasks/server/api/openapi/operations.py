@@ -8,6 +8,7 @@ from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
+from openpai_tasks.protocol.document.policy import WHEN
 from openpai_tasks.protocol.routes import OWN_FIELD
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.formats.jobs import SHORT_TASK
@@ -247,7 +248,7 @@ def _groups() -> Operations:
             "set one field of a group", {201: MESSAGE}, changed, body=record(one_field, one_field)
         ),
         groups.set_extension_key: Operation(
-            "set what lies at a path in a group's extension",
+            "set the value at a path in a group's extension",
             {201: MESSAGE},
             changed,
             body=record({"data": {}}),
@@ -307,6 +308,8 @@ def _cluster() -> Operations:
     clusters: Schema = {"anyOf": [by_name(ref("VirtualCluster")), by_name(ref("NodeGpus"))]}
     removed = record({"name": TEXT, **each(WHOLE, "completedTime bytes")})
     skus = by_name(record(each(WHOLE, "cpu memory gpu")))
+    hours = "waited gpu gpu_measured gpu_used gpu_failed cpu cpu_measured cpu_used cpu_failed"
+    used: Fields = {"name": TEXT, "jobs": WHOLE, **each(NUMBER, hours), "series": listed(listed(NUMBER))}
     busy: Fields = {"time": TIME, **each(NUMBER, "running waiting cpu memory_mb gpu")}
     return {
         cluster.list_virtual_clusters: Operation(
@@ -331,6 +334,16 @@ def _cluster() -> Operations:
             {200: record({"span": WHOLE, "rows": listed(record(busy))})},
             {400: (INVALID,)},
             {"seconds": WHOLE, "points": WHOLE},
+        ),
+        usage.get_report: Operation(
+            "what jobs had and used, by user, tag or sweep; only in the embedded cluster",
+            {
+                200: record(
+                    {"user": TEXT, "until": TIME, "removed": maybe(TIME), "rows": listed(record(used))}
+                )
+            },
+            {400: (INVALID,), 403: (FORBIDDEN,)},
+            {"seconds": WHOLE, "points": WHOLE, **each(TEXT, "by username")},
         ),
         cluster.list_sku_types: Operation("SKU types of HiveD", {200: skus}, none, {"vc": TEXT}),
         cluster.list_storages: Operation(
@@ -359,7 +372,7 @@ def _views(name: str, summary: str) -> Operation:
 def _virtual_cluster() -> Schema:
     resources = record(each(WHOLE, "cpu memory gpu vCores GPUs"))
     used = each(resources, "resourcesUsed resourcesGuaranteed resourcesTotal")
-    parts: Fields = {**each(by_name(WHOLE), "gpuTypes freeGpus"), "takenGpus": listed(TEXT)}
+    parts: Fields = {**each(by_name(WHOLE), "gpuTypes freeGpus"), "takenGpus": listed(TEXT), "images": FLAG}
     own = {OWN_FIELD: record(parts, optional=parts)}
     return record({**SHARE, **used, **own}, optional=own)
 
@@ -380,7 +393,8 @@ SUB_STATES = (
     *(states.ATTEMPT_COMPLETED, states.COMPLETED),
 )
 EXECUTION = one_of("START", "STOP")
-_NOTICES = {OWN_FIELD: record({"notices": listed(TEXT)})}
+_OF_SUBMISSION = {"notices": listed(TEXT), "hooks": WHOLE}
+_NOTICES = {OWN_FIELD: record(_OF_SUBMISSION, optional=_OF_SUBMISSION)}
 SUBMITTED = record({"status": WHOLE, "message": TEXT, **_NOTICES}, optional=_NOTICES)
 SUBMITTED_V1 = record({"message": TEXT, **_NOTICES}, optional=_NOTICES)
 GONE: Errors = {404: (NO_JOB,)}
@@ -391,7 +405,12 @@ REFUSED: Errors = {
     409: ("ConflictJobError",),
     500: (NO_CODE,),  # text that is not YAML
 }
-_ELSEWHERE = ("containerSshIp",)  # where the SSH service of a task has another address than the task
+_SOMETIMES = ("containerSshIp", "keptUntil", "cause")
+"""For an SSH service at another address than its task, and for a failed task that is kept."""
+
+
+_OF_FAILURES = ["userExitCode", "cause", "keptUntil"]
+_OF_SOME_JOBS = ["environment", "after", "dependents", "place", "jobPriority"]
 
 
 def _job_schemas(profile: Profile) -> dict[str, Schema]:
@@ -401,14 +420,14 @@ def _job_schemas(profile: Profile) -> dict[str, Schema]:
     container = record(each(TEXT, "id sshIp sshPort"))
     pair = record(each(TEXT, "folderPath publicKeyFileName privateKeyFileName privateKeyDirectDownloadLink"))
     return {
-        "JobSummary": record(profile.without("summary", _summary(profile)), optional=["userExitCode"]),
+        "JobSummary": record(profile.without("summary", _summary(profile)), optional=_OF_FAILURES),
         "JobSummaries": record({"totalCount": WHOLE, "data": listed(ref("JobSummary"))}),
-        "JobDetail": record(profile.without("detail", _detail()), optional=["environment"]),
-        "JobStatus": record(profile.without("status", _status(profile))),
+        "JobDetail": record(profile.without("detail", _detail()), optional=_OF_SOME_JOBS),
+        "JobStatus": record(profile.without("status", _status(profile)), optional=["cause"]),
         "TaskRole": _role(ref("TaskStatus")),
-        "TaskStatus": record(profile.without("task", {**task, **run}), _ELSEWHERE),
+        "TaskStatus": record(profile.without("task", {**task, **run}), _SOMETIMES),
         "TaskDetail": record(
-            {**place, **task, "attempts": listed(record(profile.without("task", run), _ELSEWHERE))}
+            {**place, **task, "attempts": listed(record(profile.without("task", run), _SOMETIMES))}
         ),
         "JobAttempt": record(_attempt(profile)),
         "ExitSpec": _exit_spec(),
@@ -421,29 +440,34 @@ def _job_schemas(profile: Profile) -> dict[str, Schema]:
 
 def _summary(profile: Profile) -> Fields:
     return {
-        **each(TEXT, "debugId name username virtualCluster"),
+        **each(TEXT, "debugId name username virtualCluster cause"),
         **_common(profile),
         **each(WHOLE, "totalGpuNumber totalTaskNumber totalTaskRoleNumber userExitCode"),
         "completedTime": maybe(TIME),
         "appExitCode": maybe(WHOLE),
         "tags": listed(TEXT),
         "jobPriority": maybe(TEXT),
+        "keptUntil": TIME,
     }
 
 
 def _detail() -> Fields:
+    dependency = record({**each(TEXT, "job state"), "when": one_of(*WHEN), "met": maybe(FLAG), "kept": FLAG})
     return {
         **each(TEXT, "debugId name"),
         "tags": listed(TEXT),
         "jobStatus": ref("JobStatus"),
         "taskRoles": by_name(ref("TaskRole")),
         "environment": by_name(TEXT),
+        **each(listed(dependency), "after dependents"),
+        "place": TEXT,
+        "jobPriority": TEXT,
     }
 
 
 def _status(profile: Profile) -> Fields:
     return {
-        **each(TEXT, "name username appId appTrackingUrl virtualCluster"),
+        **each(TEXT, "name username appId appTrackingUrl virtualCluster cause"),
         **_common(profile),
         **_exit(),
         "attemptId": WHOLE,
@@ -523,6 +547,8 @@ def _task_attempt(profile: Profile) -> Fields:
         "containerExitSpec": maybe(ref("ExitSpec")),
         "containerExitDiagnostics": maybe(TEXT),
         "cpuSeconds": maybe(NUMBER),
+        "keptUntil": TIME,
+        "cause": TEXT,
     }
 
 
@@ -591,6 +617,12 @@ def _jobs(profile: Profile) -> Operations:
             refused,
             body=record({"value": EXECUTION}),
         ),
+        jobs.move: Operation(
+            "put a waiting job before the others of its owner; only in the embedded cluster",
+            {200: STATUS_MESSAGE},
+            {**refused, 409: ("ConflictJobError",)},
+            body=record({"value": one_of("first")}),
+        ),
         jobs.add_tag: Operation("add a tag", {200: STATUS_MESSAGE}, refused, body=tag),
         jobs.remove_tag: Operation("remove a tag", {200: STATUS_MESSAGE}, no_tag, body=tag),
         jobs.attempts_health: Operation("whether attempts are kept", {200: PLAIN}, deprecated=True),
@@ -649,9 +681,15 @@ def _logs() -> Operations:
         ),
         usage.get_task_usage: Operation(
             "mean and maximum of what an attempt used over time; only in the embedded cluster",
-            {200: record({"isRecorded": FLAG, "rows": listed(record(used))})},
+            {200: record({"unrecorded": TEXT, "rows": listed(record(used))})},
             {400: (INVALID,), 404: (NO_JOB, "NoTaskLogError")},
             {"points": WHOLE},
+        ),
+        logs.read_printed_results: Operation(
+            "the last JSON object that each of these ended jobs printed; only in the embedded cluster",
+            {200: record({"jobs": listed(record({"name": TEXT, "completedTime": TIME, "line": TEXT}))})},
+            {400: (INVALID,)},
+            body=record({"jobs": listed(TEXT)}),
         ),
         logs.get_log: Operation(
             "a log", file, {**none, 401: ("UnauthorizedUserError",)}, dict.fromkeys(ticket, TEXT)

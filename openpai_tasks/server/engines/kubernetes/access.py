@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from openpai_tasks.protocol.fields import mapping
 from openpai_tasks.server.engines.kubernetes.api import NOT_FOUND, KubeApi, KubeError
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -42,6 +43,6 @@ async def missing_rights(api: KubeApi, namespace: str) -> str:
             if err.may_pass:
                 raise
             return ""  # nobody may ask here; the first task will find out
-        if not answer["status"].get("allowed"):
+        if not mapping(answer.get("status")).get("allowed"):
             missing.append(f"{verb} {resource}/{part}" if part else f"{verb} {resource}")
     return ", ".join(missing)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Mapping
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import h11
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.protocol.fields import MALFORMED
+from openpai_tasks.protocol.json_text import parse
 
 ANSWER_SECONDS = 60.0
 LARGEST = 256 << 20  # bytes of one answer
@@ -22,16 +25,37 @@ REQUESTS = 20  # at the same time, besides those that follow something
 PROXY_AWAY = "kubectl proxy cannot be reached"
 FORBIDDEN, NOT_FOUND, CONFLICT, GONE = 403, 404, 409, 410
 
+_MAY_CHANGE = re.compile(r'exceeded quota|status unknown for quota|" cannot \w{1,20} resource "')
+"""Refusals that may end: the use of a new quota, and all permissions after a start of the API server, are
+unknown at first."""
+
 
 class KubeError(PaiError):
     """Raised for an answer of the API that is an error; ``code`` is 0 if there was no answer."""
 
-    def __init__(self, message: str, code: int = 0) -> None:
+    def __init__(self, message: str, code: int = 0, reason: str = "") -> None:
         super().__init__(message)
         self.code = code
-        # It cannot be reached or is overloaded, or the user has to log in again.
-        self.may_pass = code in (0, 401, 408, 429) or code >= 500
-        self.is_quota = code == FORBIDDEN and "exceeded quota" in message
+        self.already_exists = reason == "AlreadyExists"
+        # It cannot be reached or is overloaded, two requests have changed a quota at once, or the user has to
+        # log in again.
+        is_conflict = code == CONFLICT and not self.already_exists
+        self.may_pass = code in (0, 401, 408, 429) or code >= 500 or is_conflict
+        self.may_be_allowed = code == FORBIDDEN and may_be_allowed(message)
+
+
+def may_be_allowed(message: str) -> bool:
+    """Whether what was forbidden may be allowed later, since quotas and permissions change."""
+    return _MAY_CHANGE.search(message) is not None
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """Raise KubeError if the code inside fails because an answer does not have the expected fields."""
+    try:
+        yield
+    except MALFORMED as err:
+        raise KubeError(f"unexpected answer of Kubernetes: {type(err).__name__}: {err}") from err
 
 
 def path(namespace: str, kind: str, name: str = "", part: str = "", **query: str | int) -> str:
@@ -76,12 +100,15 @@ class KubeApi:
         try:
             async with self._slots:
                 content = await asyncio.wait_for(self._read(method, path, body), ANSWER_SECONDS)
-            found: dict[str, Any] = json.loads(content)
+            found = parse(content)
         except asyncio.TimeoutError as err:
             raise KubeError(f"Kubernetes did not answer within {ANSWER_SECONDS:g} s") from err
         except ValueError as err:
             raise KubeError("Kubernetes answered with something else than JSON") from err
-        return found
+        with reading():
+            found["metadata"].items()
+        answer: dict[str, Any] = found
+        return answer
 
     async def _read(self, method: str, path: str, body: Mapping[str, Any] | None) -> bytes:
         content = bytearray()
@@ -117,16 +144,16 @@ class KubeApi:
         try:
             connection = h11.Connection(h11.CLIENT)
             writer.write(_encode(connection, method, path, body))
-            head = None
+            head, refusal = None, b""
             while not isinstance(event := await _next_event(connection, reader), h11.EndOfMessage):
                 if isinstance(event, h11.Response):
                     head = event
-                elif isinstance(event, h11.Data) and head:
-                    if head.status_code >= 400:
-                        raise _error(head.status_code, bytes(event.data))
+                elif isinstance(event, h11.Data) and head and head.status_code < 400:
                     yield bytes(event.data)
+                elif isinstance(event, h11.Data) and len(refusal) < READ:
+                    refusal += event.data
             if head and head.status_code >= 400:
-                raise _error(head.status_code, b"")
+                raise _error(head.status_code, refusal)
         except (OSError, h11.RemoteProtocolError) as err:
             raise KubeError(f"the connection to Kubernetes was lost: {err}") from err
         finally:
@@ -152,9 +179,11 @@ async def _next_event(connection: h11.Connection, reader: asyncio.StreamReader) 
 
 
 def _error(code: int, body: bytes) -> KubeError:
-    """Return the error of an answer, with the message in its ``Status``."""
+    """Return the error of an answer, with the message and the reason in its ``Status``."""
+    reason = ""
     try:
-        message = str(json.loads(body)["message"])
+        status = parse(body)
+        message, reason = str(status["message"]), str(status.get("reason"))
     except (ValueError, KeyError, TypeError):
         message = body.decode("utf-8", "replace").strip() or f"HTTP status {code}"
-    return KubeError(" ".join(message.split()), code)
+    return KubeError(" ".join(message.split()), code, reason)

@@ -7,7 +7,7 @@ from typing import Any
 
 from openpai_tasks.protocol.quantities import parse_quantity
 from openpai_tasks.server.engines.base import EngineCapacity, Node
-from openpai_tasks.server.engines.kubernetes.api import KubeApi, KubeError, path
+from openpai_tasks.server.engines.kubernetes.api import KubeApi, KubeError, path, reading
 from openpai_tasks.server.engines.kubernetes.site import KubeSite
 from openpai_tasks.server.resources import NOTHING, ResourceAmount
 
@@ -43,9 +43,10 @@ async def usable_nodes(api: KubeApi, site: KubeSite) -> list[dict[str, Any]]:
 
 async def read_capacity(api: KubeApi, site: KubeSite, namespaces: Sequence[str]) -> EngineCapacity:
     """Return the machines that pods of ours may run on, and what each namespace may use of them."""
-    nodes = tuple(_node(one, site) for one in await usable_nodes(api, site))
-    total = sum((node.resources for node in nodes), NOTHING)
-    partitions = {name: await _quota(api, site, name, total) for name in namespaces}
+    with reading():
+        nodes = tuple(_node(one, site) for one in await usable_nodes(api, site))
+        total = sum((node.resources for node in nodes), NOTHING)
+        partitions = {name: await _quota(api, site, name, total) for name in namespaces}
     if not nodes:
         nodes = tuple(Node(f"namespace {name}", share, name) for name, share in partitions.items())
     return EngineCapacity(nodes, {"default": partitions[namespaces[0]], **partitions})

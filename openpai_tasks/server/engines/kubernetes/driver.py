@@ -9,7 +9,6 @@ import json
 import logging
 import math
 import os
-import tarfile
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from openpai_tasks.server.engines.base import (
     TaskStatus,
 )
 from openpai_tasks.server.engines.kubernetes import gang, pod_state, pods
-from openpai_tasks.server.engines.kubernetes.api import CONFLICT, NOT_FOUND, KubeApi, KubeError, path
+from openpai_tasks.server.engines.kubernetes.api import NOT_FOUND, KubeApi, KubeError, path
 from openpai_tasks.server.engines.kubernetes.kubectl import Kubectl, reason
 from openpai_tasks.server.engines.kubernetes.log_copy import LogCopy
 from openpai_tasks.server.engines.kubernetes.mirror import PodMirror
@@ -36,15 +35,17 @@ from openpai_tasks.server.engines.kubernetes.site import KubeSite
 from openpai_tasks.server.engines.kubernetes.ssh_service import PodCommands, SshService
 from openpai_tasks.server.engines.kubernetes.transfer import PodFiles, TransferFailed
 from openpai_tasks.server.engines.process import NODE_LOST, RUNTIME_FAILED, write_file
+from openpai_tasks.server.engines.runner import usage
 from openpai_tasks.server.engines.runner.peers import Place
 from openpai_tasks.server.ssh import NOT_SERVED
 from openpai_tasks.server.state.state import now
+from openpai_tasks.settings import home
 
 log = logging.getLogger(__name__)
 
 LOOK = 5.0  # seconds between two looks at what is known to change seldom
 PAUSE = 1.0  # seconds before an operation that failed is tried again
-QUOTA_PAUSE = 5.0  # seconds before a pod is tried again that a quota has refused
+REFUSED_PAUSE = 5.0  # seconds before a request is repeated that a quota or a permission has refused
 IMAGE_SECONDS = 120.0  # that pulling an image may fail, since a registry may be down for a moment
 LOST_SECONDS = 60.0  # that a deleted pod may take to go, before its node counts as lost
 LOG_SECONDS = 30.0  # to read the rest of a log
@@ -203,7 +204,7 @@ class TaskDriver:
                     return
 
     async def _retry_request(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Call again while Kubernetes does not answer, or a quota is used up."""
+        """Call again while Kubernetes does not answer, a quota is used up, or a permission is missing."""
         while True:
             try:
                 return await call()
@@ -212,11 +213,11 @@ class TaskDriver:
 
     async def _wait_after(self, err: KubeError) -> None:
         """Wait a moment after an error that may pass, or until the task is to stop; raise any other."""
-        if not err.may_pass and not err.is_quota:
+        if not err.may_pass and not err.may_be_allowed:
             raise err
         self.note_wait(f"Kubernetes: {err}")
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self.stop_asked.wait(), QUOTA_PAUSE if err.is_quota else PAUSE)
+            await asyncio.wait_for(self.stop_asked.wait(), REFUSED_PAUSE if err.may_be_allowed else PAUSE)
         await asyncio.sleep(0.1)
 
     def note_wait(self, why: str) -> None:
@@ -257,7 +258,7 @@ class TaskDriver:
 
     async def _until_created(self) -> TaskExit | None:
         """Create the pod when its gang may start; return the exit of a task that is stopped before."""
-        os.makedirs(self.folder, 0o700, exist_ok=True)
+        home.make_private(self.folder)
         if self.gang and not self._has(GANG):
             self._write_gang()
         while not self.is_created:
@@ -279,7 +280,7 @@ class TaskDriver:
         try:
             made = await api.create(path(self.namespace, "pods"), pod)
         except KubeError as err:
-            if err.code != CONFLICT:
+            if not err.already_exists:
                 raise
             made = await api.get(path(self.namespace, "pods", name))
             if made["metadata"].get("labels", {}).get(pods.HOME) != self._cluster.owner.id:
@@ -428,7 +429,7 @@ class TaskDriver:
         while (pod := self.pod) and not pod.is_gone:
             try:
                 return await call()
-            except (TransferFailed, OSError, tarfile.TarError) as err:
+            except (TransferFailed, OSError) as err:
                 if isinstance(err, TransferFailed) and not err.may_pass:
                     raise
                 if self._cluster.mirror.trouble:
@@ -462,15 +463,14 @@ class TaskDriver:
         logs = self.folder / "logs"
         logs.mkdir(mode=0o700, parents=True, exist_ok=True)
         (logs / "all").touch(mode=0o600)  # also without a line
-        copy = self._log_copy(TASK, logs / "all", logs / ".position")
+        copy = self._log_copy(TASK, logs / "all", logs / ".position", logs / usage.FILE)
         deadline = None
         while True:
             pod, is_over = self.pod, not self._is_alive
             if is_over and not self._cluster.mirror.trouble:
                 deadline = deadline or time.monotonic() + LOG_SECONDS
             try:
-                await copy.run(follow=not is_over)
-                if is_over:
+                if not await copy.run(follow=not is_over) and is_over:
                     return
             except KubeError as err:
                 if pod is None or pod.is_gone or (err.code == NOT_FOUND and is_over):
@@ -482,8 +482,8 @@ class TaskDriver:
             if self._is_alive:
                 await self._wait()
 
-    def _log_copy(self, container: str, file: Path, position: Path) -> LogCopy:
-        return LogCopy(self._cluster.api, self.namespace, self.pod_name, container, file, position)
+    def _log_copy(self, container: str, file: Path, position: Path, usage: Path | None = None) -> LogCopy:
+        return LogCopy(self._cluster.api, self.namespace, self.pod_name, container, file, position, usage)
 
     async def _copy_metrics(self) -> None:
         """Copy the metrics while the task runs; all of its outputs are fetched when it has ended."""
@@ -512,14 +512,31 @@ class TaskDriver:
         return dataclasses.replace(pod_state.read_exit(pod, self.is_stopped), place=self._place(pod))
 
     async def _fetch_files(self) -> None:
-        files = self._pod_files()
-        target = self._files.target
+        """Fetch the outputs while the container that keeps them runs; without outputs, it ends by itself."""
+        fetching = asyncio.create_task(self._fetch_from(self._pod_files()))
+        ended = asyncio.create_task(self._until_files_ended())  # a command in a container that ends may hang
         try:
-            if target is not None:
-                await self._retry_transfer(lambda: files.fetch(self._files.output, target), math.inf)
-                await self._retry_transfer(files.end, math.inf)
-        except (TransferFailed, OSError, tarfile.TarError) as err:
-            self.notes.append(("FilesNotFetched", f"its output files could not be fetched: {err}"))
+            await asyncio.wait({fetching, ended}, return_when=asyncio.FIRST_COMPLETED)
+            why = "the container that kept them has failed"
+            if fetching.done():
+                why = ""
+                await fetching
+        except (TransferFailed, OSError) as err:
+            why = str(err)
+        finally:
+            await end_tasks((fetching, ended))
+        if why and (self.pod is None or self.pod.files_code != 0):
+            self.notes.append(("FilesNotFetched", f"its output files could not be fetched: {why}"))
+
+    async def _fetch_from(self, files: PodFiles) -> None:
+        target = self._files.target
+        if target is not None:
+            await self._retry_transfer(lambda: files.fetch(self._files.output, target), math.inf)
+            await self._retry_transfer(files.end, math.inf)
+
+    async def _until_files_ended(self) -> None:
+        while (pod := self.pod) and pod.keeps_files and not pod.is_gone:
+            await self._wait(LOOK)
 
     # Stopping
 
@@ -537,10 +554,10 @@ class TaskDriver:
         """Send a signal, again while that fails, and wait."""
         end = time.monotonic() + seconds
         while self._is_alive:
-            done = await self._cluster.kubectl.exec(
-                self.namespace, self.pod_name, TASK, "/bin/sh", "-c", f"kill -{name} -1"
+            done = await self._cluster.kubectl.run_script(
+                self.namespace, self.pod_name, TASK, f"kill -{name} -1"
             )
-            if not done.code or time.monotonic() > end:
+            if done.code == 0 or time.monotonic() > end:
                 break
             log.info("cannot send %s to %s: %s", name, self.launch.uid, reason(done.err))
             await asyncio.sleep(PAUSE)
@@ -570,5 +587,5 @@ def _unless_it_exists() -> Iterator[None]:
     try:
         yield
     except KubeError as err:
-        if err.code != CONFLICT:
+        if not err.already_exists:
             raise

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.files.regular import is_regular, open_regular
-from openpai_tasks.protocol import JobDocument
+from openpai_tasks.protocol import JobDocument, fields
+from openpai_tasks.protocol.document.policy import NORMAL, priority_rank, priority_word
 from openpai_tasks.server import ssh
 from openpai_tasks.server.engines.base import (
     Engine,
@@ -51,6 +52,7 @@ from openpai_tasks.server.engines.kubernetes.pods import HOME, JOB, OWNER, PodOw
 from openpai_tasks.server.engines.kubernetes.site import read_site
 from openpai_tasks.server.engines.machine import LOGS
 from openpai_tasks.server.engines.process import GRACE, write_file
+from openpai_tasks.server.engines.runner import usage
 from openpai_tasks.server.engines.wakeups import WakePipe, pipe_path
 from openpai_tasks.server.state.records import NewEvent, Task
 from openpai_tasks.settings import home
@@ -71,7 +73,8 @@ class KubernetesEngine(SchedulingEngine):
 
     name = "kubernetes"
     uses_images = mounts_at_root = True
-    serves_ssh_in_image = has_task_folders = separates_streams = records_usage = False
+    serves_ssh_in_image = has_task_folders = separates_streams = False
+    records_usage = True
     where = "Kubernetes"
     ssh_host = ssh.HOST
 
@@ -243,13 +246,15 @@ class KubernetesEngine(SchedulingEngine):
         found: list[Orphan] = []
         for namespace in self._namespaces:
             query = {"labelSelector": f"{HOME},{HOME}!={self._cluster.owner.id}"}
-            for pod in (await self._api.get(path(namespace, "pods", **query)))["items"]:
-                about, notes = pod["metadata"], pod["metadata"].get("annotations") or {}
-                if not _is_orphan(about["labels"][HOME], notes.get(OWNER, "")):
+            for pod in fields.rows((await self._api.get(path(namespace, "pods", **query))).get("items")):
+                about = fields.mapping(pod.get("metadata"))
+                notes, labels = fields.mapping(about.get("annotations")), fields.mapping(about.get("labels"))
+                name, owner = fields.text(about.get("name")), fields.text(notes.get(OWNER))
+                if not name or not _is_orphan(fields.text(labels.get(HOME)), owner):
                     continue
                 if not preview:
-                    await self._api.delete(path(namespace, "pods", about["name"]))
-                found.append(Orphan(about["name"], notes.get(JOB, ""), notes.get(OWNER, "")))
+                    await self._api.delete(path(namespace, "pods", name))
+                found.append(Orphan(name, fields.text(notes.get(JOB)), owner))
         return found
 
     # For the scheduler, in its thread
@@ -259,6 +264,13 @@ class KubernetesEngine(SchedulingEngine):
 
     def problem(self, document: JobDocument) -> str:
         return ""
+
+    def priority_note(self, document: JobDocument) -> str:
+        word = priority_word(document.priority)
+        if word in self._site.priority_classes or priority_rank(document.priority) == NORMAL:
+            return ""
+        setting = f"local.kubernetes-priority-classes={word}=NAME"
+        return f"the priority has no effect: set {setting} to a priority class of the cluster"
 
     def variables(self, task: Task) -> dict[str, str]:
         return {"PAI_WORK_DIR": WORK, "PAI_MOUNT_ROOT": ""}
@@ -276,7 +288,7 @@ class KubernetesEngine(SchedulingEngine):
         return found
 
     def stop(self, task: Task) -> None:
-        task.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.make_private(task.folder)
         with contextlib.suppress(OSError):
             (task.folder / STOP).touch(mode=0o600)
         if driver := self._drivers.get(task.uid):
@@ -309,6 +321,8 @@ class KubernetesEngine(SchedulingEngine):
 
     def open_log(self, task: Task, name: str) -> BinaryIO:
         """Open the log of both streams, which Kubernetes keeps together."""
+        if name == usage.FILE:
+            return open_regular(task.folder / "logs" / name)
         if name not in LOGS:
             raise FileNotFoundError(errno.ENOENT, "no such log", name)
         found = open_regular(task.folder / "logs" / "all")
@@ -328,6 +342,9 @@ class KubernetesEngine(SchedulingEngine):
         self._thread.join()
         self._loop.close()
         self._kubectl.close()
+        for file in (self._socket, self._socket.with_suffix(".log")):
+            file.unlink(missing_ok=True)
+        home.remove_socket_folder(self._own)
         self.wakeups.close()
 
     async def _cancel(self) -> None:

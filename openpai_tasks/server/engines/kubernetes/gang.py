@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.engines.base import Launch
-from openpai_tasks.server.engines.kubernetes.api import KubeApi, KubeError, path
+from openpai_tasks.server.engines.kubernetes.api import KubeApi, KubeError, path, reading
 from openpai_tasks.server.engines.kubernetes.capacity import list_if_allowed, quantity, usable_nodes
 from openpai_tasks.server.engines.kubernetes.pod_state import PodState, read_time
 from openpai_tasks.server.engines.kubernetes.site import KubeSite
@@ -218,7 +218,8 @@ class GangQueue:
             for gang in [gang for gang in self._gangs if gang.is_stuck()]:
                 gang.withdraw()
             try:
-                await self._admit()
+                with reading():
+                    await self._admit()
             except KubeError as err:
                 for gang in self._waiting():
                     gang.note_wait(f"Kubernetes: {err}")

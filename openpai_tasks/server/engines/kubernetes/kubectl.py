@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -16,16 +17,20 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server import variables
 from openpai_tasks.text.plain import last_line
 
-EXEC_SECONDS = 60.0
-EXECS = 16  # commands in pods at the same time; each is a process of some 50 MB
+SILENT_SECONDS = 60.0  # without input or output, after which a script in a pod counts as hung
+EXECS = 16  # scripts in pods at the same time; each is a process of some 50 MB
 START_SECONDS = 30.0  # a login by a plug-in may take a while
 _WATCHED = '"$@" & read -r _; kill $!'
 """Runs a command until the pipe to this script is closed, however this process ends."""
+_CONFIRMED = "({}\n) && printf '\\nend\\n'"
+"""kubectl also exits with 0 if its connection is lost. The outer shell keeps the output open: if nobody does,
+the input ends."""
+_END = b"\nend\n"
 
 
 @dataclass(frozen=True)
 class ExecResult:
-    """What a command in a pod has printed, and its exit code; None if it was not run."""
+    """What a script in a pod has printed, and its exit code; None if it may not have run to its end."""
 
     code: int | None
     out: bytes
@@ -90,22 +95,34 @@ class Kubectl:
             await asyncio.sleep(0.05)
         return False
 
-    async def exec(
+    async def run_script(
         self,
         namespace: str,
         pod: str,
         container: str,
-        *command: str,
+        script: str,
+        *words: str,
         stdin: BinaryIO | None = None,
-        seconds: float = EXEC_SECONDS,
     ) -> ExecResult:
-        """Run a command in a container of a pod; its input is a file, from the current position on."""
-        words = ["exec", f"--namespace={namespace}", pod, f"--container={container}"]
-        words += ["--stdin"] if stdin else []
+        """Run a shell script in a container of a pod; its input is the rest of an unbuffered file."""
+        command = [
+            pod,
+            f"--container={container}",
+            "--",
+            "/bin/sh",
+            "-c",
+            _CONFIRMED.format(script),
+            "sh",
+            *words,
+        ]
+        flags = ["--stdin"] if stdin else []
         async with self._slots:
-            return await self._run_exec([*words, "--", *command], stdin, seconds)
+            done = await self._run_exec(["exec", f"--namespace={namespace}", *flags, *command], stdin)
+        if done.code == 0 and not done.out.endswith(_END):
+            return ExecResult(None, b"", "the connection to the pod was lost")
+        return dataclasses.replace(done, out=done.out.removesuffix(_END))
 
-    async def _run_exec(self, words: Sequence[str], stdin: BinaryIO | None, seconds: float) -> ExecResult:
+    async def _run_exec(self, words: Sequence[str], stdin: BinaryIO | None) -> ExecResult:
         process = await asyncio.create_subprocess_exec(
             *self.words(*words),
             stdin=stdin or subprocess.DEVNULL,
@@ -113,22 +130,37 @@ class Kubectl:
             stderr=subprocess.PIPE,
             env=self.environment,
         )
+        assert process.stdout and process.stderr
+        out, err = bytearray(), bytearray()
+        ended = asyncio.gather(_read(process.stdout, out), _read(process.stderr, err), process.wait())
+        before = None
         try:
-            out, err = await asyncio.wait_for(process.communicate(), seconds)
-        except asyncio.TimeoutError:
-            return ExecResult(None, b"", f"no answer within {seconds:g} s")
+            while not ended.done():
+                # kubectl shares the position of the file.
+                passed = len(out), len(err), stdin.tell() if stdin else 0
+                if passed == before:
+                    return ExecResult(None, b"", f"no answer within {SILENT_SECONDS:g} s")
+                before = passed
+                await asyncio.wait({ended}, timeout=SILENT_SECONDS)
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
-        return ExecResult(process.returncode, out, err.decode("utf-8", "replace"))
+            ended.add_done_callback(lambda one: one.cancelled() or one.exception())  # or asyncio logs it
+            ended.cancel()
+        return ExecResult(process.returncode, bytes(out), err.decode("utf-8", "replace"))
 
     def close(self) -> None:
         """End the proxy."""
         if self._proxy:
             self._proxy.communicate()  # closes its pipe
             self._proxy = None
+
+
+async def _read(stream: asyncio.StreamReader, found: bytearray) -> None:
+    while data := await stream.read(1 << 16):
+        found += data
 
 
 def reason(printed: str) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.server.engines.kubernetes.api import GONE, KubeApi, KubeError, path
+from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.server.engines.kubernetes.api import GONE, KubeApi, KubeError, path, reading
 from openpai_tasks.server.engines.kubernetes.pod_state import PodState, read_pod
 from openpai_tasks.server.engines.kubernetes.pods import HOME
 from openpai_tasks.server.engines.process import write_file
@@ -41,10 +41,11 @@ class PodMirror:
         """Mirror the pods in a namespace until cancelled."""
         while True:
             try:
-                version = await self._list(namespace)
-                self.listed.add(namespace)
-                self._note_up(namespace)
-                await self._watch(namespace, version)
+                with reading():
+                    version = await self._list(namespace)
+                    self.listed.add(namespace)
+                    self._note_up(namespace)
+                    await self._watch(namespace, version)
             except KubeError as err:
                 if err.code != GONE:  # otherwise, too much has changed since the last event
                     self._note_down(namespace, str(err))
@@ -79,11 +80,7 @@ class PodMirror:
             }
             async with contextlib.aclosing(self._api.lines(path(namespace, "pods", **query))) as lines:
                 async for line in lines:
-                    try:
-                        event = json.loads(line)
-                    except ValueError as err:
-                        raise KubeError("a watch has answered with something else than JSON") from err
-                    version = self._apply(event) or version
+                    version = self._apply(parse(line)) or version
             if time.monotonic() < began + PAUSES[-1]:  # something between us and the API ends it
                 await asyncio.sleep(PAUSES[2])
 

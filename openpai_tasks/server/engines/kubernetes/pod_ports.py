@@ -19,6 +19,7 @@ from openpai_tasks.server.engines.kubernetes.api import READ, KubeError, path
 DATA, ERROR = 0, 1  # channels; the first message in each is the number of the port
 _BINARY, _CLOSE, _PING, _PONG = 2, 8, 9, 10
 _NO_MASK = bytes(4)  # masks protect proxies on the way from web pages; the next one here is our own
+LARGEST_FRAME = 32 << 20  # bytes; Kubernetes sends 32 KB
 
 
 class PodConnection:
@@ -66,6 +67,8 @@ class PodConnection:
             (size,) = struct.unpack(">H", await self._take(2))
         elif size == 127:
             (size,) = struct.unpack(">Q", await self._take(8))
+        if size > LARGEST_FRAME:
+            raise EOFError
         return kind & 0xF, await self._take(size)
 
     async def _take(self, size: int) -> bytes:

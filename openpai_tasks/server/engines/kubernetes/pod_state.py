@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from openpai_tasks.protocol.fields import mapping, rows, text, whole
 from openpai_tasks.server.engines import task_state
 from openpai_tasks.server.engines.base import TaskExit
 from openpai_tasks.server.engines.container_supervisor import (
@@ -29,7 +30,7 @@ NO_IMAGES = (
 )
 NOT_STARTING = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError")
 KILLED = 128 + 9  # exit code of a killed command
-DELETED = "its pod was deleted by someone else; its output is what was seen until then"
+DELETED = "its pod was deleted by someone else; only output read before that is kept"
 LOST = "its node was lost; it may still run there"
 EVICTED = "was evicted from its node"
 PREEMPTED = "was preempted by a pod with a higher priority"
@@ -75,6 +76,7 @@ class PodState(NamedTuple):
     is_running: bool = False  # the task's container
     end: ContainerEnd | None = None
     keeps_files: bool = False  # the outputs have to be fetched
+    files_code: int | None = None  # exit code of the container that kept them
     is_deleted: bool = False  # someone has asked to delete it
     disruption: str = ""  # why Kubernetes itself deletes it
     is_gone: bool = False
@@ -85,48 +87,53 @@ class PodState(NamedTuple):
 
 
 def read_pod(pod: Mapping[str, Any]) -> PodState:
-    """Return what we need to know about a pod."""
-    about, status = pod["metadata"], pod.get("status") or {}
-    states = {one["name"]: one.get("state") or {} for one in status.get("containerStatuses") or ()}
+    """Return what we need to know about a pod; others may have created one with our labels."""
+    about, status, spec = (mapping(pod.get(name)) for name in ("metadata", "status", "spec"))
+    states = {
+        text(one.get("name")): mapping(one.get("state")) for one in rows(status.get("containerStatuses"))
+    }
     task, files = states.get(TASK, {}), states.get(FILES, {})
-    ended, waiting = task.get("terminated"), task.get("waiting") or {}
-    conditions = {one["type"]: one for one in status.get("conditions") or ()}
+    ended, waiting = mapping(task.get("terminated")), mapping(task.get("waiting"))
+    conditions = {text(one.get("type")): one for one in rows(status.get("conditions"))}
     scheduled, disrupted = conditions.get("PodScheduled", {}), conditions.get("DisruptionTarget", {})
     return PodState(
-        name=about["name"],
-        uid=about["labels"][UID],
-        namespace=about["namespace"],
-        folder=(about.get("annotations") or {}).get(FOLDER, ""),
-        phase=status.get("phase", ""),
-        node=pod["spec"].get("nodeName", ""),
-        ip=status.get("podIP", ""),
-        reason=status.get("reason", ""),
-        message=status.get("message", ""),
+        name=text(about.get("name")),
+        uid=text(mapping(about.get("labels")).get(UID)),
+        namespace=text(about.get("namespace")),
+        folder=text(mapping(about.get("annotations")).get(FOLDER)),
+        phase=text(status.get("phase")),
+        node=text(spec.get("nodeName")),
+        ip=text(status.get("podIP")),
+        reason=text(status.get("reason")),
+        message=text(status.get("message")),
         is_scheduled=scheduled.get("status") == "True",
-        why_unscheduled=scheduled.get("message", ""),
-        waiting=(waiting.get("reason", ""), waiting.get("message", "")),
+        why_unscheduled=text(scheduled.get("message")),
+        waiting=(text(waiting.get("reason")), text(waiting.get("message"))),
         is_running="running" in task,
         end=_container_end(ended) if ended else None,
         keeps_files="running" in files,
+        files_code=(files.get("terminated") or {}).get("exitCode"),
         is_deleted="deletionTimestamp" in about,
-        disruption=disrupted.get("reason", "") if disrupted.get("status") == "True" else "",
+        disruption=text(disrupted.get("reason")) if disrupted.get("status") == "True" else "",
     )
 
 
 def _container_end(found: Mapping[str, Any]) -> ContainerEnd:
-    ended = found.get("finishedAt")
-    moment = read_time(ended) if ended else None
+    try:
+        moment = read_time(text(found.get("finishedAt")))
+    except ValueError:
+        moment = None
     return ContainerEnd(
-        found.get("exitCode", 0),
-        found.get("reason", ""),
-        found.get("message", ""),
+        whole(found.get("exitCode")) or 0,
+        text(found.get("reason")),
+        text(found.get("message")),
         int(moment.timestamp() * 1000) if moment and moment.year > 1970 else None,
     )
 
 
-def read_time(text: str) -> datetime:
-    """Return a time of Kubernetes, which Python 3.10 cannot read with a ``Z``."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+def read_time(words: str) -> datetime:
+    """Return a time of Kubernetes, which Python 3.10 cannot read with a ``Z``; ValueError if it is none."""
+    return datetime.fromisoformat(words.replace("Z", "+00:00"))
 
 
 def why_waiting(pod: PodState | None, image: str) -> str:
@@ -159,7 +166,8 @@ def read_exit(pod: PodState, is_stopped: bool) -> TaskExit:
     if pod.reason in REASONS and (pod.end is None or pod.reason != "NodeLost"):
         code, words = REASONS[pod.reason]
         detail = f": {pod.message}" if pod.message and pod.reason == "Evicted" else ""
-        return TaskExit(None, words + detail, code, is_stopped, ended=pod.end.ended if pod.end else None)
+        ended, is_late = pod.end.ended if pod.end else None, pod.reason == "DeadlineExceeded"
+        return TaskExit(None, words + detail, code, is_stopped, ended=ended, timed_out=is_late)
     if pod.is_deleted and not is_stopped and (pod.end is None or pod.end.code):
         return deleted_exit(pod)
     if pod.end is None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from openpai_tasks.files.regular import is_regular
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol.document.policy import priority_word, read_priority
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.server.engines.base import Launch, Ports
 from openpai_tasks.server.engines.container_files import check_image, exports, registry_config
@@ -24,6 +25,7 @@ from openpai_tasks.server.engines.container_program import (
     WORK,
     storage_target,
 )
+from openpai_tasks.server.engines.kubernetes import pod_usage
 from openpai_tasks.server.engines.kubernetes.site import KubeSite
 from openpai_tasks.server.engines.ports import counts
 from openpai_tasks.server.engines.process import local_folder
@@ -55,6 +57,7 @@ until [ -e {RUNTIME}/ready ] || [ -e {IO}/ready ]; do sleep 0.2; done
 cd {WORK}
 [ ! -e {RUNTIME}/ssh ] || (umask 077; mkdir -p /root/.ssh && : >>{LOGIN_VARIABLES})
 if [ -e {RUNTIME}/files ]; then tar -xf {RUNTIME}/files -C / || exit 1; fi
+/bin/sh {RUNTIME}/usage "$@" >&3 3>&- &
 if command -v bash >/dev/null; then set -- bash -eu -o pipefail; else set -- /bin/sh -eu; fi
 (exec 2>&3 3>&-; exec "$@" {RUNTIME}/command)
 code=$?
@@ -207,6 +210,11 @@ def build_pod(
         "image": check_image(launch.image),
         "imagePullPolicy": "IfNotPresent",
         "command": ["/bin/sh", f"{RUNTIME}/entry"],
+        "args": [
+            str(pod_usage.ROW_SECONDS),
+            pod_usage.GROUPS,
+            f"{IO}/gpus" if launch.container.gpu else "",
+        ],  # of ``usage``
         "env": [{"name": "PAI_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
         "resources": _resources(launch, site),
         "volumeMounts": mounts,
@@ -228,7 +236,9 @@ def build_pod(
         "imagePullSecrets": [{"name": one} for one in _pull_secrets(launch, site, name)],
         "schedulerName": gang.scheduler,
         "serviceAccountName": site.service_account,
-        "priorityClassName": site.priority_class,
+        "priorityClassName": site.priority_classes.get(
+            priority_word(read_priority(launch.extras)), site.priority_class
+        ),
         "activeDeadlineSeconds": launch.seconds + TIME_MARGIN if launch.seconds else None,
     }
     about = {
@@ -306,6 +316,7 @@ def build_secrets(
     scripts = {
         **launch.scripts,
         "entry": _ENTRY,
+        "usage": pod_usage.SCRIPT,
         "environment": exports({**launch.shared, **launch.environment}),
     }
     if launch.ssh:

@@ -14,6 +14,7 @@ import itertools
 import os
 import pty
 import re
+import secrets
 import signal
 import socket
 import sys
@@ -23,6 +24,7 @@ from asyncssh.stream import SSHTCPStreamSession
 
 from openpai_tasks.server.engines.kubernetes.api import KubeError
 from openpai_tasks.server.engines.kubernetes.kubectl import Kubectl
+from openpai_tasks.server.engines.kubernetes.pod_listener import PROGRAM, listen_in_pod
 from openpai_tasks.server.engines.kubernetes.pod_ports import PodConnection, open_port
 from openpai_tasks.server.engines.kubernetes.pod_sftp import PodSftpServer
 from openpai_tasks.server.engines.kubernetes.pods import IO, SESSION
@@ -39,17 +41,19 @@ from openpai_tasks.server.ssh.serve_asyncssh import (
     read_some,
 )
 
+LOST = 255  # the exit code of ssh when its connection is lost
 REFUSED_SECONDS = 0.3  # in which a port turns out to be closed, the first time it is used
 SILENT_SECONDS = 10.0  # after the client has ended its side of a connection
 _EXIT_CODE = re.compile(rb"command terminated with exit code \d+\n\Z")  # of kubectl, its last line
 # Without a terminal, this shell keeps the output open: input is lost once no process has it any more.
+# It reports success by a mark, since kubectl also exits with 0 if its connection is lost.
 _BEGIN = f"""\
 echo $$ >{IO}/session-$1
 [ "$4" = - ] || exec /bin/sh {SESSION} "$@"
 trap : HUP INT TERM
 exec 3>&2 2>/dev/null
-(exec 2>&3 3>&-; exec /bin/sh {SESSION} "$@")
-exit $?"""
+(exec 2>&3 3>&-; exec /bin/sh {SESSION} "$@") || exit $?
+printf '\\036%s' MARK >&3"""
 _SIGNAL = f'kill "-$1" "-$(cat {IO}/session-$2)"'
 
 
@@ -68,8 +72,16 @@ class PodSshServer(TaskSshServer):
             )
         return self._connect(dest_port)
 
-    def server_requested(self, listen_host: str, listen_port: int) -> bool:
-        return False
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
+
+    def server_requested(self, listen_host: str, listen_port: int):  # type: ignore[no-untyped-def]
+        """Listen on the pod's loopback, if the image has python3."""
+        if listen_host not in LOOPBACK or not listen_port:
+            return False
+        argv = self._pod.exec("python3", "-c", PROGRAM, str(listen_port), flags=("-i",))
+        environment = self._pod.environment
+        return listen_in_pod(self._connection, argv, environment, listen_host, listen_port)
 
     def unix_connection_requested(self, dest_path: str) -> bool:
         return False
@@ -142,10 +154,12 @@ class PodSession(SshSession):
         self._pod, self._sessions = pod, sessions
         self._number = next(one for one in itertools.count() if one not in sessions)
         self._is_terminal = channel.term_type is not None
+        mark = secrets.token_hex(16)
+        self._mark, self._has_succeeded = b"\036" + mark.encode(), False
         super().__init__(channel, [])
         about = self._about()
-        words = ["-c", _BEGIN, "sh", str(self._number), about["SSH_CLIENT"], about["SSH_CONNECTION"]]
-        words += [channel.term_type or "-"]
+        words = ["-c", _BEGIN.replace("MARK", mark), "sh", str(self._number)]
+        words += [about["SSH_CLIENT"], about["SSH_CONNECTION"], channel.term_type or "-"]
         words += [about["SSH_ORIGINAL_COMMAND"]] if "SSH_ORIGINAL_COMMAND" in about else []
         self._argv = pod.exec("/bin/sh", *words, flags=("-i", "-t") if self._is_terminal else ("-i",))
 
@@ -171,16 +185,25 @@ class PodSession(SshSession):
         return master, [(master, self._channel.stdout), (err, self._channel.stderr)]
 
     async def _copy(self, source: int, target: asyncssh.SSHWriter[bytes]) -> None:
-        """Copy output, without what kubectl says about the exit code."""
+        """Copy output, without what is said about the exit code."""
         if target is not self._channel.stderr:
             return await super()._copy(source, target)
         held = b""
         while data := await read_some(source):
             data = held + data
+            self._has_succeeded = self._has_succeeded or self._mark in data
+            data = data.replace(self._mark, b"")
             found = _EXIT_CODE.search(data)
-            held = found[0] if found else b""
+            held = found[0] if found else _begun(self._mark, data)
             target.write(data[: len(data) - len(held)])
             await target.drain()
+        target.write(b"" if _EXIT_CODE.match(held) else held)
+
+    def _exit_code(self, code: int) -> int:
+        if code or self._is_terminal or self._has_succeeded:
+            return code
+        self._channel.stderr.write(b"error: the connection to the pod was lost\n")
+        return LOST
 
     def _resize(self, columns: int, rows: int, width: int, height: int) -> None:
         super()._resize(columns, rows, width, height)
@@ -202,6 +225,11 @@ class PodSession(SshSession):
             env=self._pod.environment,
         )
         await process.wait()
+
+
+def _begun(mark: bytes, data: bytes) -> bytes:
+    """Return the part of a mark with which the data ends."""
+    return next((mark[:size] for size in range(len(mark), 0, -1) if data.endswith(mark[:size])), b"")
 
 
 async def serve(port: socket.socket, pod: PodCommands, proxy: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol.document.policy import PRIORITIES
 from openpai_tasks.settings.engines import EngineOptions
 
 _NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
@@ -48,6 +49,7 @@ STORAGES = OptionForm(
     rf"\w[\w.-]{{0,99}}=(pvc:{_NAME}|nfs:[\w.-]+:/[^,]*|host:/[^,]*)",
     "STORAGE=pvc:CLAIM, STORAGE=nfs:SERVER:/PATH or STORAGE=host:/PATH",
 )
+PRIORITY_CLASSES = OptionForm(rf"({'|'.join(PRIORITIES)})={_NAME}", "low=CLASS or high=CLASS")
 """The forms of options, which the table of engines names."""
 
 
@@ -67,6 +69,7 @@ class KubeSite:
     priority_class: str
     gang: str  # what starts the tasks of a job together: ``own``, or a scheduler of the cluster
     volumes: Mapping[str, Mapping[str, Any]]  # by the name of the storage
+    priority_classes: Mapping[str, str]  # by the word for a priority
 
 
 def split(text: str) -> tuple[str, ...]:
@@ -90,6 +93,7 @@ def read_site(options: EngineOptions) -> KubeSite:
         priority_class=given["priority-class"],
         gang=given["gang"],
         volumes={name: _volume(place) for name, place in map(_pair, split(given["storages"]))},
+        priority_classes=dict(_pair(one) for one in split(given["priority-classes"])),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import tarfile
@@ -10,27 +11,37 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from openpai_tasks.errors import PaiError
-from openpai_tasks.server.engines.kubernetes.kubectl import ExecResult, Kubectl, reason
+from openpai_tasks.errors import PaiError, PathError
+from openpai_tasks.files.tar_headers import LimitedHeaders, iter_members, open_tar
+from openpai_tasks.server.engines.kubernetes.api import may_be_allowed
+from openpai_tasks.server.engines.kubernetes.kubectl import Kubectl, reason
 from openpai_tasks.server.engines.kubernetes.pods import IO
 
 PIECE = 32 << 20  # bytes that are fetched at a time
-LONGEST = 3600.0  # seconds that a transfer may take without an error
 TRIES, PAUSE = 3, 1.0  # attempts, and seconds between them
+_CONFLICTS = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)  # of names in an archive
 _ARCHIVE = f"{IO}/out.tar"
-_APPEND = 'mkdir -p "${1%/*}" && cat >>"$1"; exit $?'  # the input ends when nobody holds the output
+_APPEND = 'mkdir -p "${1%/*}" && cat >>"$1"'
 _WRITE = 'cat >"$1.part" && mv "$1.part" "$1" && : >"$2"'
 _SIZE = 'wc -c <"$1" 2>/dev/null || echo 0'
-_PACK = f'[ -e {_ARCHIVE} ] || {{ cd "$1" && tar -cf {_ARCHIVE}.part . && mv {_ARCHIVE}.part {_ARCHIVE}; }}'
-_READ = 'tail -c "+$2" "$1" | head -c "$3"'
+# An earlier one may still run, whose connection was lost. It prints something, since silence ends it.
+_PACK = f"""\
+[ ! -e {_ARCHIVE} ] || exit 0
+while sleep 5 >/dev/null 2>&1; do echo; done &
+cd "$1" && tar -cf {_ARCHIVE}.$$ . && mv {_ARCHIVE}.$$ {_ARCHIVE}
+code=$?
+kill $!
+exit $code
+"""
+_READ = '{ dd bs=1 skip="$2" count=0 2>/dev/null && head -c "$3"; } <"$1"'  # busybox's tail fails after 2 GiB
 
 
 class TransferFailed(PaiError):
     """Raised when files cannot be passed into a pod or out of it; ``may_pass`` if it may work later."""
 
-    def __init__(self, done: ExecResult) -> None:
-        super().__init__(reason(done.err))
-        self.may_pass = done.code not in (126, 127) and "forbidden" not in done.err.lower()
+    def __init__(self, message: str, may_pass: bool) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
 
 
 class PodFiles:
@@ -64,7 +75,7 @@ class PodFiles:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=target.parent) as packed:
             while (done := packed.tell()) < size:
-                packed.write(await self._sh(_READ, _ARCHIVE, str(done + 1), str(min(PIECE, size - done))))
+                packed.write(await self._sh(_READ, _ARCHIVE, str(done), str(min(PIECE, size - done))))
             packed.seek(0)
             await asyncio.to_thread(unpack, packed, target)
 
@@ -77,33 +88,50 @@ class PodFiles:
 
     async def _sh(self, script: str, *words: str, stdin: BinaryIO | None = None) -> bytes:
         """Run a script in the container, a few times if it fails."""
-        argv = ("/bin/sh", "-c", script, "sh", *words)
         for number in range(TRIES):
             if number:
                 await asyncio.sleep(PAUSE)
-            done = await self._kubectl.exec(*self._place, *argv, stdin=stdin, seconds=LONGEST)
+            done = await self._kubectl.run_script(*self._place, script, *words, stdin=stdin)
             if done.code == 0:
                 return done.out
             if stdin:  # a part may have arrived
                 break
-        raise TransferFailed(done)
+        is_forbidden = "forbidden" in done.err.lower() and not may_be_allowed(done.err)
+        raise TransferFailed(reason(done.err), may_pass=done.code not in (126, 127) and not is_forbidden)
 
 
 def unpack(packed: BinaryIO, target: Path) -> None:
     """Write the regular files of an archive, which a task may have crafted, below a folder."""
-    root = target.resolve()
-    with tarfile.open(fileobj=packed, mode="r|") as archive:
-        for member in archive:
-            path = root.joinpath(
-                *(part for part in PurePosixPath(member.name).parts if part not in ("/", ".."))
-            )
-            if not member.isreg() or not path.parent.resolve().is_relative_to(root):
-                continue
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            content = archive.extractfile(member)
-            assert content is not None
-            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-                shutil.copyfileobj(content, file)
+    root, headers = target.resolve(), LimitedHeaders(packed)
+    try:
+        with open_tar(headers) as archive:
+            for member in iter_members(archive):
+                if member.isreg():
+                    headers.is_content = True
+                    _unpack_file(archive, member, root)
+                    headers.is_content = False
+    except (tarfile.TarError, RecursionError, OSError) as err:
+        if isinstance(err, OSError) and not isinstance(err, PathError) and err.errno not in _CONFLICTS:
+            raise
+        raise TransferFailed(f"invalid archive: {err}", may_pass=False) from err
+
+
+def _unpack_file(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
+    if member.issparse() or member.size < 0:  # it could be written as terabytes
+        raise tarfile.ReadError(f"{member.name!r} is sparse or has no valid size")
+    path = root.joinpath(*(part for part in PurePosixPath(member.name).parts if part not in ("/", "..")))
+    if not path.parent.resolve().is_relative_to(root):
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    content = archive.extractfile(member)
+    assert content is not None
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+        try:
+            shutil.copyfileobj(content, file)
+            file.flush()
             os.chmod(file.name, 0o700 if member.mode & 0o100 else 0o600)
             os.utime(file.name, (member.mtime, member.mtime))
             os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise

@@ -15,7 +15,9 @@ the task started have ended. TERM ends the task: its process group gets TERM, an
 after GRACE seconds are killed. CONT does the same if the server has created ``stop``: some platforms can only
 signal all processes of a task. ``sidecar``, if present, has the arguments (each ended by a NUL) of a program
 that runs next to the task, with its variables, from its start to its end. ``gpus``, if present, has the UUIDs
-(each ended by a NUL) of the GPUs that the runner locks, see gpu_locks.py. The output is in ``logs``: each
+(each ended by a NUL) of the GPUs that the runner locks, see gpu_locks.py. ``link``, if
+present, has a path (ended by a NUL) at which the task finds what is at this path below ``mounts``, see
+own_root.py. The output is in ``logs``: each
 stream, both in ``all``, and when they were written in ``times``, see ``files.OutputTimes``.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import sys
@@ -10,10 +11,21 @@ import time
 
 from . import FOLDERS
 
+TYPE_CHECKING = False  # loading ``typing`` takes long
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
 MANY_VARIABLES = 300  # enough to make bash slow to start
 ATOMIC = 512  # bytes that every system writes to a pipe at once
 F_SETPIPE_SZ = 1031
 TIME_STEP = 100  # milliseconds of output with one record of its time
+SHORTAGES = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE),
+    errno.EAGAIN,  # too many processes
+)
 PACKAGES = "packages"  # as the steps before a job's commands name it
 
 
@@ -34,11 +46,14 @@ def claim(text: str) -> int | None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         write_all(handle, text.encode())
         os.link(name, "started")
-    except FileExistsError:
+    except OSError as err:
         os.close(handle)
-        return None
+        if isinstance(err, FileExistsError):
+            return None
+        raise
     finally:
-        os.unlink(name)
+        with contextlib.suppress(OSError):  # it may be claimed already: a second attempt would find it taken
+            os.unlink(name)
     if not os.path.exists("command"):
         os.unlink("started")
         os.close(handle)
@@ -49,16 +64,19 @@ def claim(text: str) -> int | None:
 def read_arguments(path: str) -> list[bytes]:
     """Return the arguments in a file; empty if it is missing."""
     try:
-        with open(path, "rb") as file:
-            return file.read().split(b"\0")[:-1]
+        return when_possible(lambda: _read(path)).split(b"\0")[:-1]
     except FileNotFoundError:
         return []
 
 
-def read_variables(path: str) -> dict[bytes, bytes]:
+def _read(path: str) -> bytes:
     with open(path, "rb") as file:
-        pairs = (entry.partition(b"=") for entry in file.read().split(b"\0") if entry)
-        return {name: value for name, _, value in pairs}
+        return file.read()
+
+
+def read_variables(path: str) -> dict[bytes, bytes]:
+    pairs = (entry.partition(b"=") for entry in _read(path).split(b"\0") if entry)
+    return {name: value for name, _, value in pairs}
 
 
 class SharedVariables:
@@ -107,6 +125,11 @@ def open_log(name: str) -> int:
     return os.open(f"logs/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
+def wait_for_log(name: str) -> int:
+    """Open a log; if the disk is full, wait, as the task has not begun yet."""
+    return when_possible(lambda: open_log(name))
+
+
 class OutputTimes:
     """Records when output came and from which stream, in ``logs/times``.
 
@@ -148,6 +171,17 @@ def write_all(handle: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(handle, view) :]
+
+
+def when_possible(action: Callable[[], T]) -> T:
+    """Do something; while the disk is full or broken, or too much runs, try again every second."""
+    while True:
+        try:
+            return action()
+        except OSError as err:
+            if err.errno not in SHORTAGES:
+                raise
+            time.sleep(1)
 
 
 def write_whole(name: str, text: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
 import sys
 
-from .files import SharedVariables
+from .files import SharedVariables, when_possible
 from .task import CHUNK, RunnerOptions, run
 
 TYPE_CHECKING = False  # loading ``typing`` takes long
@@ -40,8 +41,9 @@ def serve(options: RunnerOptions) -> None:
     while data := os.read(0, CHUNK):
         *folders, rest = (rest + data).split(b"\0")
         for folder in map(os.fsdecode, folders):
-            shared.read(os.path.dirname(folder))  # before the fork, which inherits them
-            if os.fork() == 0:
+            with contextlib.suppress(OSError):  # the fork reads them again, and waits for the disk
+                shared.read(os.path.dirname(folder))  # before the fork, which inherits them
+            if when_possible(os.fork) == 0:
                 run_in_fork(folder, options, shared)
 
 
@@ -53,7 +55,8 @@ def run_in_fork(folder: str, options: RunnerOptions, shared: SharedVariables) ->
             os.dup2(nothing, number)
         run(folder, options, shared)
     except BaseException:
-        os.dup2(os.open("runner.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
+        log = os.path.join(folder, "runner.log")  # also if it is not the working folder yet
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(0)

@@ -73,8 +73,13 @@ class MemoryGroup:
 def group_of(folder: str) -> MemoryGroup | None:
     """Return the group of the task in this folder; None if it has no limit."""
     try:
-        with open(f"{folder}/{FILE}", encoding="utf-8", errors="surrogateescape") as file:
+        with open(f"{folder}/{FILE}", encoding="utf-8", errors="surrogateescape", opener=_open) as file:
             limit, path = file.read().splitlines()
     except FileNotFoundError:
         return None
     return MemoryGroup(int(limit), path)
+
+
+def _open(path: str, flags: int) -> int:
+    """Open a file without waiting, as the job may have put a pipe there."""
+    return os.open(path, flags | os.O_NONBLOCK)

@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # loading ``typing`` takes long
 if TYPE_CHECKING:
     from typing import NoReturn
 
+UID = b"FC_POD_UID"  # the variable of every process of a task with its uid
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 CHANGED = (*HANDLED, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores the last two
@@ -48,13 +49,15 @@ def start_process(
     runner, nothing = os.getpid(), os.open(os.devnull, os.O_RDONLY)
     signal.pthread_sigmask(signal.SIG_BLOCK, CHANGED)  # until the program, or this process, can get them
     handlers = [signal.signal(number, signal.SIG_DFL) for number in CHANGED]
-    pid = os.fork()
-    if pid == 0:
-        _become(arguments, variables, folder, (nothing, stdout, stderr), runner, cgroup)
-    for number, handler in zip(CHANGED, handlers, strict=True):
-        signal.signal(number, handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, CHANGED)
-    os.close(nothing)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become(arguments, variables, folder, (nothing, stdout, stderr), runner, cgroup)
+    finally:
+        for number, handler in zip(CHANGED, handlers, strict=True):
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, CHANGED)
+        os.close(nothing)
     join_group(pid)
     return pid
 

@@ -41,8 +41,11 @@ class BatchTask:
 
 def main(arguments: list[str]) -> int:
     shell, grace, pipe, path, number, step = arguments
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        kind, nodes, *lines = file.read().split("\n")[:-1]
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            kind, nodes, *lines = file.read().split("\n")[:-1]
+    except FileNotFoundError:
+        raise SystemExit(f"{path} is gone: Slurm has requeued a job that has ended") from None
     rank = int(os.environ["SLURM_PROCID"]) if step == "step" else 0
     task = BatchTask(lines[int(number) + rank])
     os.chdir(task.folder)

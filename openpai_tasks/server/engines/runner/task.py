@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import resource  # noqa: F401  # of wait4: loaded here, it is not loaded again in every fork
 import select
@@ -27,6 +26,7 @@ GIVE_UP = 30.0  # seconds after which a process that cannot be killed is left be
 FLUSH_SECONDS = 0.3  # that output may stay on this machine
 SIDECAR_RESTARTS = 3
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
+LINK = "link"  # a file with the path of a link at the root
 STOP = "stop"  # a file that the server creates before it sends CONT
 
 
@@ -101,7 +101,7 @@ class Runner:
             self.advance()
             self.flush()
             self.usage.advance()
-        self.usage.finish()
+        self.usage.end()
         self.write_exit(began)
 
     def lock_gpus(self) -> None:
@@ -127,50 +127,62 @@ class Runner:
 
     def start(self) -> None:
         """Start the shell in a new process group, with a pipe for each output."""
-        files.make_folders()
-        self.all = files.open_log("all")
+        for path in files.read_arguments(LINK):
+            from . import own_root  # few tasks need it
+
+            own_root.enter(os.getcwd(), os.fsdecode(path))
+        files.when_possible(files.make_folders)
+        self.all = files.wait_for_log("all")
         outputs = [os.pipe() for _ in range(2)]
         for name, (end, _) in zip(("stdout", "stderr"), outputs, strict=True):
             files.enlarge_pipe(end)
-            self.logs[end] = files.open_log(name)
+            self.logs[end] = files.wait_for_log(name)
             self.poller.register(end, select.POLLIN)
         self.stderr = outputs[1][0]
-        variables = self.shared.read_all()
-        self.group = memory.group_of(".")
+        variables = files.when_possible(self.shared.read_all)
+        self.group = files.when_possible(lambda: memory.group_of("."))
         if self.group:
-            self.cgroup = self.group.create()
-        self.start_sidecar(variables)  # what its users start joins the group, see ssh/enter.py
+            self.cgroup = files.when_possible(self.group.create)
+        # What its users start joins the group, see ssh/enter.py.
+        files.when_possible(lambda: self.start_sidecar(variables))
         shell = self.options.shell
         strict = ["-eu"] if os.path.basename(shell) == "sh" else ["-eu", "-o", "pipefail"]
         if len(strict) > 1 and len(variables) > files.MANY_VARIABLES:
-            files.skip_locale_search(variables)
+            files.when_possible(lambda: files.skip_locale_search(variables))
         arguments = [shell, *strict, os.path.abspath("command")]
         ends = outputs[0][1], outputs[1][1]
-        self.main = processes.start_process(arguments, variables, "work", *ends, self.cgroup)
+        self.main = files.when_possible(
+            lambda: processes.start_process(arguments, variables, "work", *ends, self.cgroup)
+        )
         for _, end in outputs:
             os.close(end)
         with contextlib.suppress(OSError):  # the disk is full
             os.write(self.started, f"{self.main}\n".encode())
-        if not os.path.exists("container.json"):  # the task is in a container, not below this process
+        if os.path.isdir("runtime"):  # which its container mounts
+            self.meter = usage.ContainerMeter(variables.get(processes.UID, b""))
+        else:
             self.meter = usage.TaskMeter(lambda: self.cpu, lambda: {self.sidecar}, self.group)
-            if devices := variables.get(b"CUDA_VISIBLE_DEVICES"):
-                self.meter.gpus = usage.GpuReader(os.fsdecode(devices), variables)
-            self.usage.begin(self.meter.read)
+        if devices := variables.get(b"CUDA_VISIBLE_DEVICES"):
+            self.meter.gpus = usage.GpuReader(os.fsdecode(devices), variables)
+        self.usage.begin(self.meter.read)
 
     def start_sidecar(self, variables: Mapping[bytes, bytes]) -> None:
         """Start the sidecar, if there is one; its failure does not affect the task."""
         arguments = files.read_arguments("sidecar")
         if arguments:
             log = os.open("sidecar.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            self.sidecar = processes.start_process(arguments, variables, ".", log, log)
-            os.close(log)
+            try:
+                self.sidecar = processes.start_process(arguments, variables, ".", log, log)
+            finally:
+                os.close(log)
 
     def restart_sidecar(self, status: int) -> None:
         """Start the sidecar again if it was killed, but not if it ended by itself."""
         self.sidecar = 0
         if os.WIFSIGNALED(status) and self.restarts and self.over_at is None:
             self.restarts -= 1
-            self.start_sidecar(self.shared.read_all())
+            with contextlib.suppress(OSError):  # the disk is full
+                self.start_sidecar(self.shared.read_all())
 
     def copy_ready(self, ready: list[int]) -> None:
         """Copy output such that a line ends, if it can, before one of the other output begins."""
@@ -319,14 +331,7 @@ class Runner:
             if kills := self.group.kills():
                 text += f"kills {kills}\nlimit {self.group.limit}\nreached {self.group.peak()}\n"
             self.group.remove()
-        while True:
-            try:
-                files.write_whole("exit", text)
-                return
-            except OSError as err:
-                if err.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                time.sleep(1)
+        files.when_possible(lambda: files.write_whole("exit", text))
 
 
 def run(folder: str, options: RunnerOptions, shared: SharedVariables) -> None:
@@ -336,7 +341,8 @@ def run(folder: str, options: RunnerOptions, shared: SharedVariables) -> None:
     os.chdir(folder)
     runner = Runner(options, shared)
     runner.listen()
-    started = files.claim(f"{os.getpid()} {files.milliseconds()} {options.boot}\n")
+    text = f"{os.getpid()} {files.milliseconds()} {options.boot}\n"
+    started = files.when_possible(lambda: files.claim(text))
     if started is None:
         return
     runner.started = started

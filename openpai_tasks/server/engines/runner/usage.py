@@ -3,7 +3,7 @@
 A line of ``logs/usage`` has the beginning of a row (ms since 1970), its length in seconds, and the mean and
 the maximum of each value, as ``NAME=MEAN:MAXIMUM``: ``cpu`` in cores, ``memory`` in bytes, and for each GPU
 ``gpu0`` in percent and ``gpu0.mb`` in MB. When there are ROWS rows, each two of them become one, and further
-rows are twice as long.
+rows are twice as long. If nothing could be measured, a line that begins with NOTE says why.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from . import files, processes
 from .memory import MemoryGroup
 
 FILE = "usage"  # in the folder of the logs
+NOTE = "# "
+BLIND = "no process of it was seen on this machine"
 ROWS = 1440
 FIRST_SECONDS = 2.0  # of a row, until there are too many
 LONGEST_PAUSE = 10.0  # seconds between two samples
@@ -28,6 +30,8 @@ MOST_GPUS = 64
 GPU_SECONDS = 5
 GPU_TRIES = 3  # without any output
 GPU_QUERY = "--query-gpu=index,utilization.gpu,memory.used"
+CONTAINER_COMMAND = ("/bin/sh", "/usr/local/pai/runtime/entry")
+"""What the first process of a container runs; the uid of the task follows, by which it is found."""
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -51,9 +55,15 @@ def parse_rows(text: str) -> list[Row]:
             when, seconds, *pairs = line.split()
             values = dict(map(_parse_pair, pairs[: 2 + 2 * MOST_GPUS]))
             numbers = [float(seconds), *(number for pair in values.values() for number in pair)]
-            if all(0 <= number < 1e18 for number in numbers) and len(when) < 16 and numbers[0] > 0:
+            if all(0 <= number < 1e18 for number in numbers) and len(when) < 16 and 0 < numbers[0] < 1e12:
                 found.append(Row(int(when), numbers[0], values))
     return found
+
+
+def parse_note(text: str) -> str:
+    """Return why there are no rows in a file; empty if it does not say."""
+    lines = (line for line in text.split("\n") if line.startswith(NOTE))
+    return next(lines, "").removeprefix(NOTE)
 
 
 def _parse_pair(word: str) -> tuple[str, tuple[float, float]]:
@@ -93,6 +103,7 @@ class UsageRecorder:
         self.due: float | None = None  # when to take the next sample
         self.row_seconds = FIRST_SECONDS
         self.rows = 0
+        self.is_blind = False  # a sample had no values
         self.samples: list[Row] = []  # of the next row
         self.cost_before = 0.0  # seconds that the sample before the last took
 
@@ -107,6 +118,7 @@ class UsageRecorder:
             return
         before, seconds = self.cost(), now - self.last
         values = self.measure(seconds)
+        self.is_blind = not values
         self.samples.append(Row(self.began, seconds, {name: (one, one) for name, one in values.items()}))
         self.last, self.began = now, self.wall()
         if sum(row.seconds for row in self.samples) >= 0.95 * self.row_seconds:
@@ -117,6 +129,13 @@ class UsageRecorder:
         """Return the seconds until the next sample; one slow sample alone does not count."""
         usual, self.cost_before = min(cost, self.cost_before), cost
         return max(min(self.row_seconds, LONGEST_PAUSE), COST_SHARE * usual)
+
+    def end(self) -> None:
+        """Write the rest, or that no process of the task was seen."""
+        self.finish()
+        if self.is_blind and not self.rows:
+            with contextlib.suppress(OSError):
+                files.write_whole(self.path, f"{NOTE}{BLIND}\n")
 
     def finish(self) -> None:
         """Write the samples that are in no row yet."""
@@ -151,7 +170,10 @@ class TaskMeter:
     """Measures the processes of a task, which are children of this process, and its GPUs."""
 
     def __init__(
-        self, reaped: Callable[[], float], skipped: Callable[[], set[int]], group: MemoryGroup | None
+        self,
+        reaped: Callable[[], float],
+        skipped: Callable[[], set[int]],
+        group: MemoryGroup | OtherGroups | None,
     ) -> None:
         """``reaped`` returns the CPU seconds of ended children; ``skipped`` are children of other use."""
         self.reaped, self.skipped, self.group = reaped, skipped, group
@@ -175,14 +197,19 @@ class TaskMeter:
     def _processes(self, seconds: float) -> dict[str, float]:
         cpu, memory = read_group(self.group) if self.group else (None, None)
         if cpu is None or memory is None:
-            pids = descendants(self.skipped() | ({self.gpus.pid} if self.gpus else set()))
-            if not pids:  # this system does not show them
-                return {}
+            pids = descendants(self._first())
             times, resident = read_processes(pids)
+            if not resident:  # they have ended, or this system does not show them
+                return {}
             cpu = self.reaped() + times if cpu is None else cpu
             memory = self._without_shared(pids, resident) if memory is None else memory
         cores, self.used = max(0.0, cpu - self.used) / seconds, max(cpu, self.used)
         return {"cpu": round(cores, 3), "memory": memory}
+
+    def _first(self) -> list[int]:
+        """Return the processes of the task whose parents are not in it."""
+        skipped = self.skipped() | ({self.gpus.pid} if self.gpus else set())
+        return [pid for pid in processes.children() if pid not in skipped]
 
     def _without_shared(self, pids: list[int], resident: int) -> int:
         """Return the memory of processes; what they share is counted now and then, as that takes long."""
@@ -195,11 +222,76 @@ class TaskMeter:
         return int(resident * self.own_part)
 
 
-def read_group(group: MemoryGroup) -> tuple[float | None, int | None]:
+class ContainerMeter(TaskMeter):
+    """Measures the container of a task, whose processes may belong to a daemon, and its GPUs."""
+
+    def __init__(self, uid: bytes) -> None:
+        super().__init__(lambda: 0.0, set, None)
+        self.command = "".join(f"{word}\0" for word in (*CONTAINER_COMMAND, os.fsdecode(uid)))
+        self.pid = 0  # of the container's first process, once it is found
+
+    def _processes(self, seconds: float) -> dict[str, float]:
+        if not self.pid:
+            self.pid = min(filter(self._is_first, processes.processes()), default=0)
+            self.group = OtherGroups(self.pid) if self.pid else None
+        return super()._processes(seconds) if self.pid else {}
+
+    def _first(self) -> list[int]:
+        return [self.pid]
+
+    def _is_first(self, pid: int) -> bool:
+        with contextlib.suppress(OSError):
+            return _read(f"/proc/{pid}/cmdline") == self.command
+        return False
+
+
+class OtherGroups:
+    """The control groups of a process that this process is not in, of versions 1 and 2."""
+
+    def __init__(self, pid: int) -> None:
+        self.folders: list[str] = []
+        with contextlib.suppress(OSError):
+            own, other = group_paths("self"), group_paths(str(pid))
+            self.folders = [
+                f"{point}{other[name]}"
+                for name, point in group_mounts()
+                if name in other and other[name] != own.get(name)
+            ]
+
+    def read(self, name: str) -> str:
+        for folder in self.folders:
+            with contextlib.suppress(FileNotFoundError):
+                return _read(f"{folder}/{name}")
+        raise FileNotFoundError(name)
+
+
+def group_paths(pid: str) -> dict[str, str]:
+    """Return the control groups of a process by controller; that of version 2 has an empty name."""
+    lines = (line.split(":", 2) for line in _read(f"/proc/{pid}/cgroup").splitlines())
+    return {name: path for _, names, path in lines for name in names.split(",")}
+
+
+def group_mounts() -> list[tuple[str, str]]:
+    """Return where the hierarchies of control groups are mounted, by controller."""
+    found = []
+    with open("/proc/self/mountinfo") as file:
+        for line in file:
+            head, _, tail = line.partition(" - ")
+            kind, _, options = tail.split()[:3]
+            if kind in ("cgroup", "cgroup2"):
+                names = options.split(",") if kind == "cgroup" else [""]
+                found += [(name, head.split()[4]) for name in names]
+    return found
+
+
+def read_group(group: MemoryGroup | OtherGroups) -> tuple[float | None, int | None]:
     """Return CPU seconds and bytes of memory, without caches, of a control group; None if unknown."""
     cpu = memory = None
     with contextlib.suppress(OSError, ValueError, KeyError):
         cpu = int(_counters(group, "cpu.stat")["usage_usec"]) / 1e6
+    if cpu is None:
+        with contextlib.suppress(OSError, ValueError):
+            cpu = int(group.read("cpuacct.usage")) / 1e9
     for name, cache in (
         ("memory.current", "inactive_file"),
         ("memory.usage_in_bytes", "total_inactive_file"),
@@ -209,13 +301,13 @@ def read_group(group: MemoryGroup) -> tuple[float | None, int | None]:
     return cpu, memory
 
 
-def _counters(group: MemoryGroup, name: str) -> dict[str, str]:
+def _counters(group: MemoryGroup | OtherGroups, name: str) -> dict[str, str]:
     return dict(line.split() for line in group.read(name).splitlines())
 
 
-def descendants(skipped: set[int]) -> list[int]:
-    """Return the descendants of this process, except some of its children and theirs."""
-    found, left = [], [pid for pid in processes.children() if pid not in skipped]
+def descendants(first: list[int]) -> list[int]:
+    """Return processes and their descendants."""
+    found, left = [], list(first)
     while left:
         pid = left.pop()
         found.append(pid)
@@ -298,9 +390,9 @@ def average_gpus(lines: list[bytes]) -> dict[str, float]:
     values: dict[str, list[float]] = {}
     for line in lines:
         words = line.decode("ascii", "replace").replace(" ", "").split(",")
-        if len(words) == 3 and words[0].isdecimal() and int(words[0]) < MOST_GPUS:
+        if len(words) == 3 and words[0].isdecimal() and len(words[0]) < 5 and int(words[0]) < MOST_GPUS:
             for name, word in zip((f"gpu{words[0]}", f"gpu{words[0]}.mb"), words[1:], strict=True):
-                if word.isdecimal():  # some GPUs do not report it
+                if word.isdecimal() and len(word) < 10:  # some GPUs do not report it
                     values.setdefault(name, []).append(float(word))
     return {name: math.fsum(found) / len(found) for name, found in values.items()}
 

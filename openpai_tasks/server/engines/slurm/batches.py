@@ -18,6 +18,7 @@ from openpai_tasks.server.engines.ports import counts
 from openpai_tasks.server.engines.slurm import needs, programs
 from openpai_tasks.server.engines.slurm.needs import SlurmNeed, need
 from openpai_tasks.server.engines.slurm.partitions import SlurmNodes
+from openpai_tasks.server.engines.slurm.site import SlurmSite
 
 COMMENT = "openpai-tasks:"
 MOST_IN_ARRAY = 1000
@@ -98,13 +99,8 @@ def folders(text: str) -> list[Path]:
     return [Path(line.split("\t", 5)[-1]) for line in text.split("\n")[2:-1]]
 
 
-def script(
-    batch: SlurmBatch, path: Path, start: Sequence[str], site: Sequence[str], nodes: SlurmNodes
-) -> str:
-    """Return the batch script; ``path`` is the batch's file, ``start`` begins the command of each task.
-
-    ``site`` has the options of sbatch for every job of the site.
-    """
+def script(batch: SlurmBatch, path: Path, start: Sequence[str], site: SlurmSite, nodes: SlurmNodes) -> str:
+    """Return the batch script; ``path`` is the batch's file, ``start`` begins the command of each task."""
     heads = [
         " ".join(
             [
@@ -153,10 +149,21 @@ def _job_options(batch: SlurmBatch, path: Path) -> Iterator[str]:
         yield f"--array=0-{len(batch.launches) - 1}"
 
 
+def base_id(id: str) -> str:
+    """Return the id of the whole job, without the component or the element of an array."""
+    return re.split(r"[_+]", id)[0]
+
+
+def is_of_other(row: programs.QueueRow, name: str) -> bool:
+    """Whether a job is of another batch: a controller that was killed may give out an id a second time."""
+    return name_of(row) not in ("", name)
+
+
+def name_of(row: programs.QueueRow) -> str:
+    """Return the name of a job's batch; empty if the job is not ours."""
+    return row.comment.removeprefix(COMMENT) if row.comment.startswith(COMMENT) else ""
+
+
 def find_by_comment(rows: Iterable[programs.QueueRow]) -> dict[str, str]:
     """Return the ids of jobs by the name of their batch."""
-    return {
-        row.comment.removeprefix(COMMENT): re.split(r"[_+]", row.id)[0]
-        for row in rows
-        if row.comment.startswith(COMMENT)
-    }
+    return {name: base_id(row.id) for row in rows if (name := name_of(row))}

@@ -27,7 +27,6 @@ from openpai_tasks.server.engines.slurm.site import NO_IMAGES
 
 APPTAINER, PYXIS, PODMAN = "apptainer", "pyxis", "podman"
 _PROGRAMS = {APPTAINER: ("apptainer", "singularity"), PODMAN: ("podman",)}
-_ENTRY = ["/bin/sh", *container_program.COMMAND]
 _OF_THE_LOGIN_NODE = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
 _STEP = """\
 # A step within a step would take over the options of the outer one.
@@ -137,19 +136,20 @@ def script(program: ImageProgram, launch: Launch, mounts: Sequence[BindMount]) -
 def command(program: ImageProgram, launch: Launch, mounts: Sequence[BindMount]) -> list[str]:
     """Return the command that runs a task in its image, and ends with the exit code of the task."""
     _check_mounts(mounts)
+    entry = container_program.first_command(launch.uid)
     has_gpus = launch.container.gpu > 0
     if program.kind == APPTAINER:
         words = [program.path, "exec", "--cleanenv", "--no-home", "--writable-tmpfs"]
         words += ["--nv"] if has_gpus else []
         for mount in mounts:
             words += ["--bind", f"{mount.source}:{mount.target}{':ro' * mount.read_only}"]
-        return [*words, _apptainer_image(launch.image), *_ENTRY]
+        return [*words, _apptainer_image(launch.image), *entry]
     binds = ",".join(f"{mount.source}:{mount.target}{':ro' * mount.read_only}" for mount in mounts)
     words = [program.path, "--overlap", "--ntasks=1", "--nodes=1", "--quiet", "--kill-on-bad-exit=0"]
     words += [f"--cpus-per-task={max(1, launch.container.cpu)}"]
     words += [f"--container-image={_enroot_image(launch.image)}", f"--container-mounts={binds}"]
     words += ["--container-writable", "--container-remap-root", "--no-container-mount-home"]
-    return [*words, "--no-container-entrypoint", f"--container-workdir={WORK}", *_ENTRY]
+    return [*words, "--no-container-entrypoint", f"--container-workdir={WORK}", *entry]
 
 
 def _check_mounts(mounts: Sequence[BindMount]) -> None:

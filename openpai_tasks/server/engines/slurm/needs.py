@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobDocument, TaskRole
 from openpai_tasks.protocol.document import scripts
+from openpai_tasks.protocol.document.policy import NORMAL, priority_rank, read_priority
 from openpai_tasks.server.engines.base import Launch
 from openpai_tasks.server.engines.slurm.partitions import SEPARATOR, NodeSize, SlurmNodes, SlurmPartition
-from openpai_tasks.server.engines.slurm.site import merge_options, parse_option
+from openpai_tasks.server.engines.slurm.site import SlurmSite, merge_options, parse_option
 from openpai_tasks.server.resources import ResourceAmount, task_demand
 
 EXTRA_SECONDS = 300  # beside a job's time limit, to fetch its sources and install packages before it counts
 OPTIONS = "extras.slurm.options"
+LOW = "--nice=10000"  # the option of jobs with a low priority
 _GPU_TYPE = re.compile(r"[\w.-]+", re.ASCII)
 
 
@@ -28,6 +30,7 @@ class SlurmNeed(NamedTuple):
     gpu_type: str = ""
     seconds: int = 0  # its time limit; 0 is the partition's default
     options: tuple[str, ...] = ()  # of sbatch, for this job
+    rank: int = NORMAL  # its priority
 
 
 def need(launch: Launch) -> SlurmNeed:
@@ -38,7 +41,13 @@ def need(launch: Launch) -> SlurmNeed:
     except ConfigError:  # accepted by another engine
         options = ()
     resources = (max(1, wanted.cpu), wanted.memory_mb, wanted.gpu, kind)
-    return SlurmNeed(launch.virtual_cluster, *resources, launch.seconds, options)
+    return SlurmNeed(
+        launch.virtual_cluster,
+        *resources,
+        launch.seconds,
+        options,
+        priority_rank(read_priority(launch.extras)),
+    )
 
 
 def options_of(extras: Mapping[str, Any]) -> tuple[str, ...]:
@@ -67,8 +76,10 @@ def resource_options(wanted: SlurmNeed, count: int, is_step: bool = False) -> It
         yield f"--gpus-per-task={kind}{wanted.gpu}"
 
 
-def site_options(wanted: SlurmNeed, site: Iterable[str], nodes: SlurmNodes) -> tuple[str, ...]:
+def site_options(wanted: SlurmNeed, site: SlurmSite, nodes: SlurmNodes) -> tuple[str, ...]:
     """Return partition, QOS, time limit, and the options of the site and of the job, which count more."""
+    priority = [LOW] if wanted.rank < NORMAL else []
+    priority += [f"--qos={site.high_qos}"] if wanted.rank > NORMAL and site.high_qos else []
     partition, _, quality = wanted.virtual_cluster.partition(SEPARATOR)
     partition = partition if partition in nodes.partitions else nodes.default
     own = [f"--qos={quality}"] if quality else []
@@ -78,7 +89,17 @@ def site_options(wanted: SlurmNeed, site: Iterable[str], nodes: SlurmNodes) -> t
         most = nodes.partitions.get(partition, SlurmPartition()).most_minutes
         minutes = math.ceil((wanted.seconds + EXTRA_SECONDS) / 60)
         limit = [f"--time={minutes if most is None else min(minutes, most)}"]
-    return merge_options(site, limit, wanted.options, own)
+    return merge_options(site.options, limit, priority, wanted.options, own)
+
+
+def priority_note(document: JobDocument, site: SlurmSite) -> str:
+    """Return in one line why the priority of a job is not raised; empty if it is as asked."""
+    if priority_rank(document.priority) <= NORMAL:
+        return ""
+    if SEPARATOR in document.virtual_cluster:
+        return f"the priority has no effect: the virtual cluster {document.virtual_cluster} has its own QOS"
+    why = "Slurm lets users only lower a priority; if you may use a QOS for urgent jobs"
+    return "" if site.high_qos else f"the priority has no effect: {why}, set local.slurm-high-qos to its name"
 
 
 def problem(document: JobDocument, name: str, partition: SlurmPartition) -> str:

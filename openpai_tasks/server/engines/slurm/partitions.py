@@ -89,7 +89,7 @@ def skus(partition: SlurmPartition) -> dict[str, ResourceAmount]:
     """Return what a GPU of each type has of its node; nodes with several types share evenly."""
     found: dict[str, ResourceAmount] = {}
     for amount, gpus, _ in partition.sizes:
-        for kind in filter(None, gpus):
+        for kind in filter(gpus.get, filter(None, gpus)):  # those of which it has some
             found.setdefault(
                 kind, ResourceAmount(amount.cpu // amount.gpu, amount.memory_mb // amount.gpu, 1)
             )

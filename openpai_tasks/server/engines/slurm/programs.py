@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -21,7 +22,7 @@ ID = re.compile(r"\d{1,12}([_+]\d{1,9})?", re.ASCII)
 MOST_CANCELLED = 500  # jobs in one call of scancel
 _DOWN = re.compile(
     r"unable to contact slurm|connection (refused|timed out|reset)|socket timed out|zero bytes were|"
-    r"munge|authentication|controller.{0,200}(down|not respond)|communication|network is unreachable|"
+    r"munge|authentication|controller.{0,80}(down|not respond)|communication|network is unreachable|"
     r"try again",
     re.IGNORECASE,
 )
@@ -48,10 +49,14 @@ class QueueRow(NamedTuple):
     comment: str
 
 
-def run(words: Sequence[str], text: str = "") -> str:
-    """Run a program, and return its output; raise SlurmDown or SlurmRefusal in one line."""
-    with tempfile.TemporaryFile() as output:
+def run(words: Sequence[str], text: str = "", inherited: Sequence[int] = ()) -> str:
+    """Run a program, which inherits these open files, and return its output.
+
+    Raise SlurmDown or SlurmRefusal in one line.
+    """
+    with contextlib.ExitStack() as stack:
         try:
+            output = stack.enter_context(tempfile.TemporaryFile())
             done = subprocess.run(
                 words,
                 input=text.encode("utf-8", "surrogateescape"),
@@ -60,6 +65,7 @@ def run(words: Sequence[str], text: str = "") -> str:
                 timeout=SECONDS,
                 check=False,
                 env=variables(os.environ),
+                pass_fds=inherited,
             )
         except subprocess.TimeoutExpired as err:
             raise SlurmDown(f"Slurm does not answer: {words[0]} took over {SECONDS:g} s") from err
@@ -87,9 +93,9 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in _VARIABLES if name in environment}
 
 
-def submit(script: str) -> str:
+def submit(script: str, inherited: Sequence[int] = ()) -> str:
     """Submit a batch script; return the job's id."""
-    lines = run(["sbatch", "--parsable"], script).split("\n")  # a site may add other lines
+    lines = run(["sbatch", "--parsable"], script, inherited).split("\n")  # a site may add other lines
     found = [
         match[1] for line in lines if (match := re.fullmatch(r"(\d{1,12})(;.*)?", line.strip(), re.ASCII))
     ]

@@ -26,13 +26,26 @@ PATTERN = rf"^\s*({_OPTION}(\s+{_OPTION})*)?\s*$"
 
 class SlurmSite(NamedTuple):
     images: str  # what runs the images of jobs on the nodes
-    options: tuple[str, ...]  # of sbatch
+    options: tuple[str, ...] = ()  # of sbatch
+    high_qos: str = ""  # of jobs with a high priority
+
+
+class Qos:
+    """The form of the name of a QOS."""
+
+    PATTERN = r"^[\w.-]*$"
+
+    @staticmethod
+    def check(text: str, where: str) -> None:
+        if not re.search(Qos.PATTERN, text, re.ASCII):
+            raise ConfigError(f"{where}: expected the name of a QOS, got {text!r}")
 
 
 def read_site(options: Mapping[str, str]) -> SlurmSite:
     """Return the site that the options of the engine describe."""
     text = options.get("slurm-options", "")
-    return SlurmSite(options.get("slurm-images", NO_IMAGES), check(text, "slurm-options"))
+    images, qos = options.get("slurm-images", NO_IMAGES), options.get("slurm-high-qos", "")
+    return SlurmSite(images, check(text, "slurm-options"), qos)
 
 
 def check(text: str, where: str) -> tuple[str, ...]:

@@ -95,5 +95,5 @@ class SlurmSnapshot:
         try:
             text, qualities = json.loads(self._path.read_text(encoding="utf-8"))
             return str(text), {str(name): tuple(map(str, names)) for name, names in qualities.items()}
-        except (OSError, ValueError, TypeError, AttributeError):
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             return None

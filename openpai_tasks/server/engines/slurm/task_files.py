@@ -6,6 +6,7 @@ import contextlib
 import re
 from pathlib import Path
 
+from openpai_tasks.server.engines import task_state
 from openpai_tasks.server.engines.base import TaskExit, TaskPlace
 from openpai_tasks.server.engines.runner.slurm_task import PLACE, read_place
 from openpai_tasks.server.engines.runner.task import STOP
@@ -19,10 +20,7 @@ _IP = re.compile(r"[\w:][\w.:%-]{0,254}", re.ASCII)  # an address or a name, whi
 
 def slurm_id(task: Task) -> str:
     """Return the id of the task in Slurm; empty if it has none yet."""
-    try:
-        found = (task.folder / ID).read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
+    found = task_state.read_text(task.folder / ID).strip()
     return found if programs.ID.fullmatch(found) else ""
 
 
@@ -51,16 +49,13 @@ def is_step(task: Task) -> bool:
 
 def batch_of(folder: Path) -> list[str]:
     """Return the batch of a task: its name, the id of the task in it, and ``step`` or ``batch``."""
-    try:
-        return (folder / BATCH).read_text().split()
-    except OSError:
-        return []
+    return task_state.read_text(folder / BATCH).split()
 
 
 def place_of(task: Task) -> TaskPlace | None:
     """Return where the task runs; None if it has not begun."""
     try:
-        ip, ports, gpus = read_place((task.folder / PLACE).read_text(encoding="utf-8"))
+        ip, ports, gpus = read_place(task_state.read_text(task.folder / PLACE))
         return TaskPlace(ip, ports, tuple(gpus)) if _IP.fullmatch(ip) else None
-    except (OSError, ValueError):
+    except ValueError:
         return None

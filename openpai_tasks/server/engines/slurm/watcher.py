@@ -18,7 +18,7 @@ from openpai_tasks.server.engines.process import (
     write_file,
 )
 from openpai_tasks.server.engines.runner.task import STOP
-from openpai_tasks.server.engines.slurm import programs, reasons, task_files
+from openpai_tasks.server.engines.slurm import batches, programs, reasons, task_files
 from openpai_tasks.server.engines.slurm.mirror import QueueMirror
 from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmDown
 from openpai_tasks.server.state.records import Task
@@ -37,25 +37,32 @@ class TaskWatcher:
         """``failed`` has the reasons, by uid, why tasks could not be submitted."""
         self._mirror, self._grace, self._failed = mirror, grace, failed
         self._ids: dict[str, str] = {}  # uid -> its id in Slurm
+        self._batches: dict[str, str] = {}  # uid -> the name of its batch
         self._places: dict[str, TaskPlace] = {}  # uid -> where it runs
         self._to_signal: dict[str, bool] = {}  # job -> whether its script is its only task
         self._to_cancel: set[str] = set()  # jobs
+        self._unnamed: dict[str, list[str]] = {}  # uid -> batch, of stopped tasks without an id
+        self._owners: dict[str, str] = {}  # job that is to end -> its batch
         self._stopping: dict[str, float] = {}  # job -> when it was asked to stop
         self._ended_at: dict[str, float] = {}  # uid -> when its job was first seen without an exit
 
     def poll(self, tasks: Sequence[Task]) -> dict[str, TaskStatus]:
-        self._stop_requested()
         begun = self._places.keys() & {task.uid for task in tasks}
+        if self._to_signal or self._to_cancel or self._unnamed:
+            self._mirror.poll_soon()
         is_new = self._mirror.refresh()
-        found = {task.uid: self._status(task, is_new, task.uid in begun) for task in tasks}
         if is_new:
+            self._find_unnamed()
             self._kill_overdue(self._mirror.rows)
-        self._stop_requested()
+            self._stop_requested()
+        found = {task.uid: self._status(task, is_new, task.uid in begun) for task in tasks}
         return {uid: status for uid, status in found.items() if status is not None}
 
     def _status(self, task: Task, is_new: bool, has_begun: bool) -> TaskStatus | None:
         """Return the state of a task; ``has_begun`` if it was running before Slurm was asked."""
         row = self._mirror.rows.get(self._id(task))
+        if row is not None and batches.is_of_other(row, self._batches.get(task.uid, "")):
+            row = None
         if row is not None and row.state in WAITING and not self._is_stopping(task):
             if is_new and has_begun:
                 return self._end_requeued(task)
@@ -88,6 +95,8 @@ class TaskWatcher:
             return self._finish(task, TaskExit(None, self._failed[task.uid], RUNTIME_FAILED))
         if task.uid in self._places and not self._is_stopping(task):
             return None
+        if task.uid in self._unnamed or task_files.job_of(self._id(task)) in self._to_cancel:
+            return None  # Slurm still has it, and does not answer
         if task_state.has_begun(task.folder) and task_state.read_started(task.folder).boot is None:
             words = "was stopped before it started"
             return self._finish(task, TaskExit(None, words, RUNTIME_FAILED, stopped=True))
@@ -107,20 +116,27 @@ class TaskWatcher:
         if is_late and time.monotonic() - first < LATE_SECONDS:
             return None
         words = reasons.STATES.get(state, "was lost: Slurm does not know it any more")
+        if state == "COMPLETED":  # our script does so without an exit if the task has begun before
+            words = "ended without a result" if task_files.is_step(task) else reasons.REQUEUED
         stopped = (task.folder / STOP).exists()
         if state == "OUT_OF_MEMORY":
             return self._finish(task, TaskExit(137, words))
-        code = NODE_LOST if state in (*_NODES_FAULT, "") else RUNTIME_FAILED
-        return self._finish(task, TaskExit(None, words, code, stopped=stopped))
+        code = NODE_LOST if state in (*_NODES_FAULT, "") or words == reasons.REQUEUED else RUNTIME_FAILED
+        return self._finish(task, TaskExit(None, words, code, stopped=stopped, timed_out=state == "TIMEOUT"))
 
-    def _end_requeued(self, task: Task) -> TaskExit:
-        """End a task that ran, and that Slurm would run a second time."""
-        self._to_cancel.add(task_files.job_of(self._id(task)))
+    def _end_requeued(self, task: Task) -> TaskExit | None:
+        """End a task that ran, and that Slurm would run a second time; None if it could not be cancelled."""
+        job = task_files.job_of(self._id(task))
+        self._owners[job] = self._batches.get(task.uid, "")
+        self._to_cancel.add(job)
+        self._stop_requested()
+        if self._to_cancel:
+            return None
         return self._finish(task, TaskExit(None, reasons.REQUEUED, NODE_LOST))
 
     def _finish(self, task: Task, done: TaskExit) -> TaskExit:
         place = self._place(task)
-        for known in (self._failed, self._ended_at, self._ids, self._places):
+        for known in (self._failed, self._ended_at, self._ids, self._batches, self._places):
             known.pop(task.uid, None)
         remove_inputs(task.folder)
         remove_secrets(task.folder)
@@ -129,6 +145,7 @@ class TaskWatcher:
     def _id(self, task: Task) -> str:
         if task.uid not in self._ids and (found := task_files.slurm_id(task)):
             self._ids[task.uid] = found
+            self._batches[task.uid] = next(iter(task_files.batch_of(task.folder)), "")
         return self._ids.get(task.uid, "")
 
     def _place(self, task: Task) -> TaskPlace | None:
@@ -152,17 +169,35 @@ class TaskWatcher:
         with contextlib.suppress(OSError):
             write_file(task.folder / STOP, "")
         job = task_files.job_of(self._id(task))
+        if not job and (batch := task_files.batch_of(task.folder)):
+            self._unnamed[task.uid] = batch
         if not job or job in self._stopping:
             return
-        self._stopping[job] = time.monotonic()
+        self._stopping[job], self._owners[job] = time.monotonic(), self._batches.get(task.uid, "")
         if self._place(task):
             self._to_signal[job] = not task_files.is_step(task)
         else:
             self._to_cancel.add(job)
 
+    def _find_unnamed(self) -> None:
+        """Cancel what was submitted for stopped tasks although sbatch did not say so."""
+        jobs = batches.find_by_comment(self._mirror.rows.values())
+        for name, id, _ in self._unnamed.values():
+            if name in jobs:
+                job = task_files.job_of(id.replace("JOB", jobs[name]))
+                self._owners[job] = name
+                self._to_cancel.add(job)
+        self._unnamed = {}
+
     def _stop_requested(self) -> None:
+        """Ask Slurm to end jobs, given rows of just now: not those that have the id of a lost job."""
         if not (self._to_signal or self._to_cancel) or self._mirror.is_pausing:
             return
+        for row in self._mirror.rows.values():
+            for job in {task_files.job_of(row.id), batches.base_id(row.id)} & self._owners.keys():
+                if batches.is_of_other(row, self._owners[job]):
+                    self._to_signal.pop(job, None)
+                    self._to_cancel.discard(job)
         alone = {job for job, is_alone in self._to_signal.items() if is_alone}
         try:
             programs.cancel(alone, "--signal=TERM", "--batch")
@@ -173,6 +208,7 @@ class TaskWatcher:
             self._mirror.note_down(err)
             return
         self._to_signal, self._to_cancel = {}, set()
+        self._owners = {job: name for job, name in self._owners.items() if job in self._stopping}
         self._mirror.poll_soon()
 
     def _kill_overdue(self, rows: Mapping[str, QueueRow]) -> None:
@@ -193,4 +229,4 @@ def _explain_exit(done: TaskExit, state: str, is_step: bool) -> TaskExit:
         return TaskExit(None, reasons.REQUEUED, NODE_LOST, ended=done.ended)
     if state in ("COMPLETED", "FAILED", ""):
         return replace(done, stopped=False)
-    return replace(done, stopped=False, reason=reasons.STATES[state])
+    return replace(done, stopped=False, reason=reasons.STATES[state], timed_out=state == "TIMEOUT")

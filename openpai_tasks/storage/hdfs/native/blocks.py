@@ -45,8 +45,11 @@ class DataNodes:
         with self._streams.borrow(address) as stream:
             stream.send(struct.pack(">hb", VERSION, READ) + pb.delimited(asked))
             answered = pb.fields(pb.inner(_answer(stream), 4))
+            crc, chunk = _checksum_type(pb.fields(pb.inner(answered, 1)))
             skip, left = offset - pb.number(answered, 2), length
-            for piece in _packets(stream, *_checksum_type(pb.fields(pb.inner(answered, 1)))):
+            if not 0 <= skip < chunk:
+                raise BlockError("a block that begins at another chunk")
+            for piece in _packets(stream, crc, chunk):
                 piece, skip = (piece[skip:], 0) if skip else (piece, 0)
                 piece = piece[:left] if len(piece) > left else piece  # the node sends whole chunks
                 left -= len(piece)
@@ -60,7 +63,7 @@ class DataNodes:
 
         For a large file, the CRCs of the next packets are computed while one is sent.
         """
-        stream = self._streams.new(block.addresses()[0])
+        stream = self._streams.new(block.addresses[0])
         try:
             stream.send(self._write_request(block, shape))
             _answer(stream)
@@ -111,9 +114,11 @@ class PieceReader:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left; reads ahead."""
-        if not self._rest:
-            self._rest = self.read(PACKET)
+        """Whether nothing is left; reads the next piece."""
+        self.began = True
+        while not self._rest and not self._ended:
+            piece = next(self._pieces, None)
+            self._rest, self._ended = piece or b"", piece is None
         return not self._rest
 
 
@@ -208,10 +213,10 @@ def _size(stream: Stream) -> int:
 
 
 def _checksum_type(checksum: pb.Fields) -> tuple[str, int]:
-    crc = CRC_NAMES.get(pb.number(checksum, 1))
-    if crc is None:
+    crc, chunk = CRC_NAMES.get(pb.number(checksum, 1)), pb.number(checksum, 2)
+    if crc is None or not 0 < chunk <= PACKET_LIMIT:
         raise BlockError("a block without checksums")
-    return crc, pb.number(checksum, 2)
+    return crc, chunk
 
 
 def _header(block: Block, size: int, client: str) -> bytes:

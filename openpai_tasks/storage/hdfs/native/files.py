@@ -128,7 +128,7 @@ class NativeClient:
         end = offset + length
         for block in blocks:
             start, stop = max(offset, block.offset), min(end, block.end)
-            addresses = block.addresses()
+            addresses = list(block.addresses)
             while start < stop:
                 address = addresses.pop(0)
                 try:

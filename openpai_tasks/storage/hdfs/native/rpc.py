@@ -6,6 +6,7 @@ talking to the name node and the data nodes like a Java client saves the cluster
 
 from __future__ import annotations
 
+import re
 import secrets
 import struct
 import threading
@@ -21,6 +22,7 @@ ANSWER_LIMIT = 64 << 20
 PROTOBUF, SETTING_UP = 2, -3
 CREATE, OVERWRITE = 1, 2
 FOLDER, LINK = 1, 3
+HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
 PRIVATE_TOKEN = 1  # field of a token that is empty if blocks need no token
 
 
@@ -42,6 +44,7 @@ class Block:
     size: int
     offset: int
     nodes: tuple[bytes, ...]  # as received
+    addresses: tuple[tuple[str, int], ...]  # of the nodes
     token: bytes
     storages: tuple[bytes, ...] = ()
     storage_types: tuple[int, ...] = ()
@@ -51,13 +54,15 @@ class Block:
         found = pb.fields(data)
         it = pb.fields(pb.inner(found, 1))
         types = found.get(7, [])
+        nodes = tuple(node for node in found.get(3, []) if isinstance(node, bytes))
         return cls(
             pb.text(it, 1),
             pb.number(it, 2),
             pb.number(it, 3),
             pb.number(it, 4),
             pb.number(found, 2),
-            tuple(node for node in found.get(3, []) if isinstance(node, bytes)),
+            nodes,
+            tuple(map(_address, nodes)),
             pb.inner(found, 5),
             tuple(name for name in found.get(8, []) if isinstance(name, bytes)),
             tuple(kind for kind in types if isinstance(kind, int)),
@@ -72,13 +77,17 @@ class Block:
         """Whether it is a complete copy that needs no token, not a stripe."""
         return bool(self.nodes) and self.id < 1 << 63 and not pb.inner(pb.fields(self.token), PRIVATE_TOKEN)
 
-    def addresses(self) -> list[tuple[str, int]]:
-        ids = (pb.fields(pb.inner(pb.fields(node), 1)) for node in self.nodes)
-        return [(pb.text(one, 1), pb.number(one, 4)) for one in ids]
-
     def wire_id(self, size: int) -> bytes:
         """Return its identifier on the wire, with the given size."""
         return pb.message((1, self.pool), (2, self.id), (3, self.stamp), (4, size))
+
+
+def _address(node: bytes) -> tuple[str, int]:
+    found = pb.fields(pb.inner(pb.fields(node), 1))
+    host, port = pb.text(found, 1), pb.number(found, 4)
+    if not HOST.fullmatch(host) or not 0 < port < 1 << 16:
+        raise pb.InvalidMessage("a data node without a valid address")
+    return host, port
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 CONNECT = 5.0  # seconds; a data node that cannot be reached is given up soon
 KEPT = 2.5  # seconds; a data node hangs up after 4 without a request
@@ -22,7 +23,8 @@ class Stream:
 
     def __init__(self, host: str, port: int, timeout: float) -> None:
         self._timeout = timeout
-        self._socket = socket.create_connection((host, port), timeout=min(timeout, CONNECT))
+        place: Any = host.encode()  # bytes need no IDNA tables, which take long to load
+        self._socket = socket.create_connection((place, port), timeout=min(timeout, CONNECT))
         self._socket.settimeout(timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.since = time.monotonic()

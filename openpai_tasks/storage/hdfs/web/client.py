@@ -47,7 +47,7 @@ class WebHdfsClient:
     ) -> HttpAnswer:
         """Send a request to a data node and return its whole answer, or only its head if it ``streams``."""
         server = f"{url.scheme}://{url.netloc}"
-        target = quote(url.path + (f"?{url.query}" if url.query else ""), safe=SAFE)
+        target = quote((url.path or "/") + (f"?{url.query}" if url.query else ""), safe=SAFE)
         behind = GATEWAY.match(url.path)
         try:
             answer = self._send(method, server, target, body)
@@ -101,7 +101,8 @@ def check_redirect(server: str, url: str) -> SplitResult:
     here = urlsplit(server)
     try:
         to = urlsplit(url)
-        is_valid = to.scheme in ("http", "https") and to.hostname and to.netloc.isascii() and to.port != 0
+        is_host = to.netloc.isascii() and to.netloc.isprintable() and " " not in to.netloc
+        is_valid = to.scheme in ("http", "https") and to.hostname and is_host and to.port != 0
     except ValueError:
         is_valid = False
     if not is_valid:

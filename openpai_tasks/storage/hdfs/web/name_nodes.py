@@ -12,7 +12,7 @@ from openpai_tasks.errors import PaiError, PathError, Unreachable
 from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.protocol.fields import MALFORMED, count, mapping, moment, rows, text, whole
 from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.storage.hdfs.native.rpc import Status
+from openpai_tasks.storage.hdfs.native.rpc import HOST, Status
 from openpai_tasks.storage.hdfs.web.client import V1, WebHdfsClient, check_redirect
 from openpai_tasks.storage.hdfs.web.errors import HDFS_ERRORS, ON_STANDBY, NoAnswer, RemoteError, make_error
 from openpai_tasks.storage.retry import wait_before_retry
@@ -27,6 +27,8 @@ RETRIES = RetryPolicy(9, 0.2, longest_pause=5.0)
 """For an HDFS that has answered before: its nodes may need this time to restart or to fail over."""
 UNKNOWN_TRIES = 5
 """For a host that has never answered: it may be a wrong address."""
+WEB_PORTS = (9870, 50070, 5070)  # of Hadoop 3, Hadoop 2 and OpenPAI: tried if the web port is not known
+PROBE_SECONDS = 2.0  # to look for the web port
 
 
 class NameNodes:
@@ -44,7 +46,7 @@ class NameNodes:
         self.servers = [f"{scheme}://{host}" for host in hosts]  # the one that answered last is the first
         self._hosts, self._user, self._prefix, self._client = hosts, user, prefix, client
         self.retries = retries
-        self._has_answered = False
+        self._answered: set[str] = set()
         self._clients: dict[str, pyhdfs.HdfsClient] = {}
 
     def retry(self, operation: Callable[[int], Result], path: str) -> Result:
@@ -57,7 +59,7 @@ class NameNodes:
                 return operation(number)
             except HDFS_ERRORS as err:
                 ours = make_error(err, path)
-                tries = self.retries.tries if self._has_answered else min(self.retries.tries, UNKNOWN_TRIES)
+                tries = self.retries.tries if self._answered else min(self.retries.tries, UNKNOWN_TRIES)
                 pause = self.retries._replace(tries=tries).pause(number)
                 if pause is None or not isinstance(ours, Unreachable) or wait_before_retry(pause):
                     ours.is_given_up = True
@@ -132,7 +134,7 @@ class NameNodes:
         host, _, port = parse_qs(there.query).get("namenoderpcaddress", [""])[0].rpartition(":")
         is_gateway = not there.path.startswith(V1)  # a gateway passes only HTTP
         is_port = port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536
-        return (host, int(port)) if host and is_port and not is_gateway else None
+        return (host, int(port)) if HOST.fullmatch(host) and is_port and not is_gateway else None
 
     def _json(self, path: str, op: str, **options: str) -> Any:
         target = self._target(path, op, **options)
@@ -152,16 +154,44 @@ class NameNodes:
                 trouble = str(err)
                 continue
             except RemoteError as err:
-                self._has_answered = True
+                self._answered.add(server)
                 if err.kind not in ON_STANDBY:
                     raise
                 trouble = f"{server.partition('://')[2]} is starting or on standby"
                 continue
-            self._has_answered = True
+            self._answered.add(server)
             if server != self.servers[0]:
                 self.servers = [server, *(one for one in self.servers if one != server)]
             return result
         raise NoAnswer(trouble + self._guesses())
+
+    def found_hosts(self) -> list[str]:
+        """Return the hosts; of one whose web port is not known, only the port that answers, if one does."""
+        by_name: dict[str, list[str]] = {}
+        for host in self._hosts:
+            by_name.setdefault(host.rpartition(":")[0], []).append(host)
+        return [host for hosts in by_name.values() for host in self._found_ports(hosts)]
+
+    def _found_ports(self, hosts: list[str]) -> list[str]:
+        if [host.rpartition(":")[2] for host in hosts] != [str(port) for port in WEB_PORTS]:
+            return hosts
+        scheme = self.servers[0].partition("://")[0]
+        known = [host for host in hosts if f"{scheme}://{host}" in self._answered]
+        return known or next(([host] for host in hosts if self._answers(f"{scheme}://{host}")), hosts)
+
+    def _answers(self, server: str) -> bool:
+        """Return whether WebHDFS answers there soon."""
+        client = WebHdfsClient(PROBE_SECONDS)
+        try:
+            client.ask("GET", server, self._target("/", "GETFILESTATUS"))
+        except NoAnswer:
+            return False
+        except RemoteError:
+            pass
+        finally:
+            client.close()
+        self._answered.add(server)
+        return True
 
     def _guesses(self) -> str:
         """Return which ports of a host were tried because its web port is not known; empty if it is."""

@@ -406,3 +406,10 @@ def test_the_original_server_tells_of_an_unknown_token_in_a_successful_answer(or
         opened(original, data={"token": "old"}).stat("/home/ann/f")
     store = opened(original, data={"token": "old"}, renew=lambda: "changed")
     assert store.stat("/home/ann/f") is None
+
+
+def test_files_of_this_machine_need_no_proxy(server, folder, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert list(server.store().list(f"/home/{server.user}/{folder}")) == []

@@ -1,0 +1,10 @@
+from .finder import READ_LINES as READ_LINES
+from .finder import FoundCause as FoundCause
+from .finder import cause_of_code as cause_of_code
+from .finder import find_cause as find_cause
+from .table import CAUSES as CAUSES
+from .table import MISSING_FILE as MISSING_FILE
+from .table import MISSING_MODULE as MISSING_MODULE
+from .table import SECTIONS as SECTIONS
+from .table import Cause as Cause
+from .tracebacks import task_paths_removed as task_paths_removed

@@ -1,0 +1,1 @@
+"""What goes wrong meanwhile; each class with a ``kind`` is a fault."""

@@ -1,0 +1,1 @@
+"""What clients do; each class with a ``kind`` is an operation."""

@@ -1,0 +1,1 @@
+"""Programs that histories run as clients."""

@@ -1,0 +1,7 @@
+"""Jobs as processes of this machine."""
+
+from tests.endurance.sites.base import Site
+
+
+class Process(Site):
+    kind = "process"

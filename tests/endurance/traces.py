@@ -1,0 +1,69 @@
+"""What a history leaves: tracebacks in logs, damaged databases, modes, folders, mounts and groups."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from openpai_tasks.settings import home
+
+TRACEBACK = b"Traceback (most recent call last)"
+MACHINES = ("login",)  # with ssh
+LARGEST_LOG = 16 << 20
+
+
+def home_violations(folder: Path) -> Iterator[str]:
+    """Yield what is wrong in a home folder whose processes have ended."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or _is_of_users(path.relative_to(folder)):
+            continue
+        mode = path.lstat().st_mode
+        if stat.S_IMODE(mode) & 0o077:
+            yield f"{path} has the mode {stat.S_IMODE(mode):o}"
+        if path.suffix == ".db":
+            yield from _damages(path)
+        elif stat.S_ISSOCK(mode) or ".pai-part" in path.name:
+            yield f"left behind: {path}"
+        elif stat.S_ISREG(mode) and path.stat().st_size <= LARGEST_LOG:
+            data = path.read_bytes()
+            if TRACEBACK in data:
+                text = data.partition(TRACEBACK)[2][-1500:].decode(errors="replace")
+                yield f"{path} has a traceback: {text}"
+
+
+def _is_of_users(path: Path) -> bool:
+    """Whether a file belongs to a job or a storage: its program and its users decide on its mode."""
+    return "storage" in path.parts[:2] or (path.parts[:2] == ("local", "jobs") and "work" in path.parts)
+
+
+def _damages(path: Path) -> Iterator[str]:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        try:
+            found = [row[0] for row in database.execute("PRAGMA integrity_check")]
+        except sqlite3.DatabaseError as err:
+            found = [str(err)]
+    if found != ["ok"]:
+        yield f"{path} is damaged: {found[:3]}"
+
+
+def outside_leftovers(folder: Path, server: Path) -> Iterator[str]:
+    """Yield folders of sockets, mounts and control groups of a history whose processes have ended.
+
+    ``server`` is the folder of its server.
+    """
+    for path in (server, server / "jobs", *(folder / "home" / "ssh" / name for name in MACHINES)):
+        short = home._short_folder(path)
+        if short.exists():
+            yield f"{short} for {path}: {[one.name for one in short.iterdir()]}"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        if f"{folder}/" in line and " tmpfs endure " not in line:  # the small disk of a fault
+            yield f"mount {line}"
+    known = (server / "cluster.db").read_bytes()
+    for parent, groups, _ in os.walk("/sys/fs/cgroup"):  # those of others may disappear meanwhile
+        for group in groups:
+            if group.startswith("openpai-") and group.removeprefix("openpai-").encode() in known:
+                yield f"control group {parent}/{group}"
