@@ -77,10 +77,11 @@ def script(spec: JobRequest, join: str) -> str:
     return join.join([*before, *job.data["taskRoles"]["main"]["commands"]])
 
 
-def run(shell, text, folder, **environment):
+def run(shell, text, folder, timeout=None, **environment):
     variables = {"PATH": os.environ["PATH"], "PAI_JOB_NAME": "me~one", **environment}
     variables["PAI_MOUNT_ROOT"] = str(folder.parent / "root")
-    return subprocess.run([*shell, text], cwd=folder, env=variables, capture_output=True, text=True)
+    options = {"capture_output": True, "text": True, "timeout": timeout}
+    return subprocess.run([*shell, text], cwd=folder, env=variables, **options)
 
 
 def only(folder: Path, *tools: str) -> str:

@@ -89,6 +89,19 @@ def test_stopped_command_keeps_what_it_writes_within_the_grace_period(shell, wor
     assert process.returncode == 5 and kept(work) == ["end.pt"]
 
 
+def test_signal_just_before_the_shell_waits_reaches_the_command(shell, work):
+    """`kill -0` is the last command before `wait`."""
+    before = """\
+kill() {
+  command kill "$@" || return
+  [ "$1" != -0 ] || [ -e sent ] || { while ! [ -e ready ]; do sleep 0.01; done; : >sent; command kill -TERM $$; }
+}
+"""
+    command = "trap 'echo last >end.pt; exit 5' TERM; : >ready; while :; do sleep 0.05; done"
+    done = run(shell, before + job(command, "*.pt"), work, timeout=60)
+    assert done.returncode == 5 and kept(work) == ["end.pt"]
+
+
 def test_missing_files_are_a_warning(shell, work):
     done = run(shell, job("true", "model/*.pt"), work)
     assert (done.returncode, done.stderr) == (0, "warning: no file matches model/*.pt\n") and kept(work) == []
