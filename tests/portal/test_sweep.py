@@ -326,8 +326,10 @@ def test_a_large_sweep_shows_its_best_rows_first(monkeypatch):
     monkeypatch.setattr(sweeps, "MOST_ROWS", 2)
     results = [JobResult(f"job-{rate}", "SUCCEEDED", {"rate": rate}, {"loss": rate}) for rate in (3, 1, 2)]
 
+    ranked = sweeps._ranked(results, "loss", True)
+
     def shown(**given):
-        return [row.name for row in sweeps._rows(results, given, "loss", True)]
+        return [row.name for row in sweeps._rows(results, ranked, given)]
 
     assert shown() == ["job-1", "job-2"]
     assert shown(sort="rate") == ["job-3", "job-2"]

@@ -61,14 +61,15 @@ def _values(request: PortalRequest, seconds: float | None = None) -> dict[str, A
     upwards = _chosen(given.get("y", ""), numeric, measured[:1] or numeric[-1:])
     lowest = given["best"] == "min" if given.get("best") in ("min", "max") else is_lower_better(upwards)
     best = _best(results, upwards, lowest) if upwards in values else set()
-    drawn = _drawn(results, upwards, lowest)
+    ranked = _ranked(results, upwards, lowest)
+    drawn = _drawn(ranked)
     points = [(one.name, cell(one, across), cell(one, upwards)) for one in drawn]
     return dict(
         name=name,
         unread=unread,
         is_over=not unread and all(one.state in states.FINAL for one in results),
         results=results,
-        rows=_rows(results, given, upwards, lowest),
+        rows=_rows(results, ranked, given),
         columns=columns,
         numeric=numeric,
         across=across,
@@ -91,20 +92,23 @@ def _values(request: PortalRequest, seconds: float | None = None) -> dict[str, A
     )
 
 
-def _rows(results: list[JobResult], given: Mapping[str, str], upwards: str, lowest: bool) -> list[JobResult]:
+def _ranked(results: list[JobResult], upwards: str, lowest: bool) -> list[JobResult]:
+    """Return the results of a large sweep from the best on; those of another as they are."""
+    return _sorted(results, upwards, lowest) if len(results) > MOST_ROWS else results
+
+
+def _rows(results: list[JobResult], ranked: list[JobResult], given: Mapping[str, str]) -> list[JobResult]:
     """Return the rows of the table: of a large sweep, the first ones, or the best if no order is chosen."""
-    if given.get("sort") or len(results) <= MOST_ROWS:
-        found = _sorted(results, given.get("sort", ""), given.get("dir", "") == "asc")
-    else:
-        found = _sorted(results, upwards, lowest)
+    sort = given.get("sort", "")
+    found = _sorted(results, sort, given.get("dir", "") == "asc") if sort else ranked
     return found if given.get("rows") == "all" else found[:MOST_ROWS]
 
 
-def _drawn(results: list[JobResult], upwards: str, lowest: bool) -> list[JobResult]:
+def _drawn(ranked: list[JobResult]) -> list[JobResult]:
     """Return the jobs of the plots: of a large sweep, evenly from the best to the last."""
-    if len(results) <= MOST_DRAWN:
-        return results
-    ranked, last = _sorted(results, upwards, lowest), len(results) - 1
+    last = len(ranked) - 1
+    if last < MOST_DRAWN:
+        return ranked
     return [ranked[at * last // (MOST_DRAWN - 1)] for at in range(MOST_DRAWN)]
 
 
