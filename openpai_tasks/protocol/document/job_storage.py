@@ -276,10 +276,10 @@ done
 _SIGNALS = "HUP INT QUIT TERM USR1 USR2"
 
 # A signal for the whole process group has already reached the command and must not reach it twice; it has
-# then also killed pai_twin, an idle process. Children of shells other than bash ignore INT and QUIT. The traps
-# themselves pass signals on, as one may arrive just before `wait`; a flag keeps them from doing so inside each
-# other. If a child ends while a signal interrupts `wait`, its status may be lost: the next `wait` then returns
-# 127 (-1 in bash), or waits as long as there is any other child, so pai_twin must end first and stay ended.
+# then also killed pai_twin, an idle process. Children of shells other than bash ignore INT and QUIT. The
+# traps pass signals on themselves, as one may arrive just before `wait`; a flag keeps them from interrupting
+# each other. If a child ends while a signal interrupts `wait`, its status may be lost: the next `wait` then
+# returns 127 (-1 in bash), or waits as long as there is any other child, so pai_twin must have ended before.
 # While files are uploaded, signals are ignored.
 _KEEPING = """\
 pai_work=$PWD
