@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.conftest import Shell, make_shell
 from tests.e2e.test_container import SECONDS, page
+from tests.processes import kill
 from tests.sdk import sshd_server
 from tests.sdk.sshd_server import Sshd
 from tests.server.workshop import until
@@ -87,9 +88,9 @@ class Laptop:
             forward.communicate(timeout=SECONDS)
 
     def kill_tunnel(self) -> None:
-        (found,) = self.tunnels()
-        os.kill(found, signal.SIGKILL)
-        until(lambda: not self.tunnels())
+        """Kill the process that keeps the connection; a command that runs may start another at once."""
+        until(lambda: len(self.tunnels()) == 1)
+        kill(*self.tunnels())
 
 
 @contextlib.contextmanager

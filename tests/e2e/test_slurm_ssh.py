@@ -118,7 +118,7 @@ def test_a_broken_tunnel_is_restored_for_commands_that_run_and_for_new_ones(lapt
     assert [one.wait(100) for one in others] == [0, 0]
     go.touch()
     assert following.stdout.read() == "ended\n" and following.wait(100) == 0
-    assert len(laptop.tunnels()) == 1
+    until(lambda: len(laptop.tunnels()) == 1)
 
 
 def test_a_server_that_was_killed_is_started_again(laptop: Laptop) -> None:
