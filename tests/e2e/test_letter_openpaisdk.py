@@ -435,6 +435,13 @@ def test_the_engine_serves_a_notebook_or_none(old):
     assert process(["job", "connect", "bare-server"]) == {"state": "STOPPED", "notebook": None}
 
 
+def test_a_short_token_is_taken_with_a_warning(cluster):
+    """By an abbreviated flag, as in the README, and without a notebook."""
+    require("jupyterlab")
+    ran = cluster.run("opai", "job", "notebook", "--interactive", "--toke", "abcd", "--preview")
+    assert ran.code == 0 and "could guess a token of 4 characters" in ran.err
+
+
 def test_the_parser_reads_a_status(old):
     old("from openpaisdk import ClusterList, JobStatusParser, get_defaults")
     parser = old.variables["JobStatusParser"]
