@@ -176,7 +176,8 @@ class NotebookDraft(JobDraft):
 
     def check(self) -> None:
         request, _ = self.make_request()
-        self._options(self._notebook())
+        if self.file or self.serve is None:
+            self._options(self._notebook())
         sdk.jobs.check_request(dataclasses.replace(request, command="notebook"), Path.cwd())
 
     def demand(self) -> Demand:
@@ -187,19 +188,21 @@ class NotebookDraft(JobDraft):
 
     def build(self, connect: Connect) -> Submission:
         request, given = self.make_request()
-        here, mounted, notebook = Path.cwd(), sdk.files.mounts(given), self._notebook()
+        here, mounted = Path.cwd(), sdk.files.mounts(given)
         if self.serve is None:
+            notebook = self._notebook()
             options = self._options(notebook)
             return sdk.notebooks.plan_run(connect(), notebook, options, request, here, mounted)
         key = sdk.ssh.public_key(given)
-        return sdk.notebooks.plan_server(connect(), notebook, self.serve, request, key, here, mounted)
+        return sdk.notebooks.plan_server(connect(), self._served(), self.serve, request, key, here, mounted)
 
     def finish(self, backend: Backend, job: JobInfo) -> None:
         """Keep the token of a Jupyter server, so that it can be opened later."""
         if self.serve is not None:
-            notebook = self._notebook()
+            notebook = self._served()
             origins = sdk.notebooks.source_origins(notebook, self._settings().sources, Path.cwd())
-            saved = sdk.notebooks.SavedSession(self.serve.token, notebook.name, str(notebook.path), origins)
+            own = (notebook.name, str(notebook.path)) if notebook else ("", "")
+            saved = sdk.notebooks.SavedSession(self.serve.token, *own, origins)
             sdk.notebooks.save_session(backend, job, saved)
 
     def make_request(self) -> tuple[JobRequest, Settings]:
@@ -208,6 +211,10 @@ class NotebookDraft(JobDraft):
 
     def _notebook(self) -> Notebook:
         return sdk.notebooks.read_notebook(self.file, Path.cwd())
+
+    def _served(self) -> Notebook | None:
+        """Return the notebook; None for a server without one."""
+        return self._notebook() if self.file else None
 
     def _options(self, notebook: Notebook) -> RunOptions:
         values = sdk.notebooks.check_parameters(self.params)

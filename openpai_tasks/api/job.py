@@ -163,7 +163,7 @@ class Job:
 
     def from_notebook(
         self,
-        nb_file: str | os.PathLike[str],
+        nb_file: str | os.PathLike[str] | None = None,
         mode: str = INTERACTIVE,
         token: str = "",
         image: str | None = None,
@@ -177,17 +177,19 @@ class Job:
     ) -> Self:
         """Serve a notebook with Jupyter (``interactive``), or run all its cells (``silent``, ``script``).
 
-        ``param`` sets parameters of the notebook. ``connect_jupyter`` opens a server.
+        ``param`` sets parameters of the notebook. ``connect_jupyter`` opens a server; it needs no notebook.
         """
         if mode not in MODES:
             raise ConfigError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
+        if not nb_file and mode != INTERACTIVE:
+            raise ConfigError(f"the mode {mode!r} needs a notebook")
         serve = None
         if mode == INTERACTIVE:
             serve = sdk.notebooks.serve_options(token, sdk.amounts.IDLE, "", direct=False)
         more = {"image": image, "sources": sources, "pip_installs": pip_installs, **options}
         where = one_of(cluster=cluster, cluster_alias=cluster_alias)
         self._describe(NotebookDraft, more, where, resources)
-        return self._change(file=os.fspath(nb_file), mode=mode, serve=serve)
+        return self._change(file=os.fspath(nb_file or ""), mode=mode, serve=serve)
 
     def load(
         self,

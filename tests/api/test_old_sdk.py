@@ -104,3 +104,5 @@ def test_a_silent_notebook(project):
 def test_a_mode_must_exist(project):
     with pytest.raises(ConfigError, match="mode must be one of interactive, silent, script"):
         Job("mode").from_notebook("works.ipynb", mode="loud")
+    with pytest.raises(ConfigError, match="the mode 'silent' needs a notebook"):
+        Job("mode").from_notebook(mode="silent")

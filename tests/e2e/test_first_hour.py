@@ -223,6 +223,7 @@ def test_all_programs_have_the_same_settings(empty):
     assert len(shown) == 1
     rows = {row["name"]: (row["value"], row["origin"]) for row in json.loads(shown.pop())}
     assert rows["image"] == ("lab/one:1", str(empty.project / "invoke.yaml"))
+    assert "config.show" in empty.run("fab", "--list").out
 
 
 def test_fab_still_reads_its_own_file_on_top(empty):

@@ -7,13 +7,15 @@ Everything is loaded on first use. The package travels with notebooks that it su
 import importlib
 
 __version__ = "0.4.00"  # of the SDK whose names these are
-__install__ = ""  # what to install in jobs: nothing
+__install__ = __container_sdk_branch__ = ""  # what to install in jobs: nothing
 
 _NAMES = {
     "Cluster": "cluster",
     "ClusterList": "cluster",
     "Job": "job",
+    "JobStatusParser": "job",
     "get_defaults": "defaults",
+    "get_install_uri": "defaults",
     "update_default": "defaults",
     "in_job_container": "core",
     "to_screen": "io_utils",

@@ -15,6 +15,12 @@ class Cluster(openpai_tasks.Cluster):
 
     virtual_cluster_available_resources = available_resources
 
+    def job(self, name):
+        """Return a handle of a job, by its name."""
+        from openpaisdk.job import Job
+
+        return Job(super().job(name).name, self)
+
     def jobs(self, job_name=None, name_only=False, **filters):
         """List jobs, or only their names."""
         found = super().jobs(job_name, **filters)
@@ -23,6 +29,24 @@ class Cluster(openpai_tasks.Cluster):
     def get_job_link(self, job_name):
         """Return the address of a job's page."""
         return self.job(job_name).url
+
+    def wait(self, jobs, t_sleep=10, timeout=3600):
+        """Wait until all jobs have ended, and return their states."""
+        from openpai_tasks import sdk
+
+        return [sdk.jobs.wait(self.backend, name, timeout).state for name in jobs]
+
+    def rest_api_job_list(self, user=None):
+        """List the jobs of a user; by default, of all users."""
+        found = self.jobs(user=user or "all")
+        return [{"name": job.name, "username": job.user, "state": job.state} for job in found]
+
+    def rest_api_job_info(self, job_name=None, info=None, user=None):
+        """Return the status of a job, or its document (``config``); without a name, list jobs."""
+        if job_name is None:
+            return self.rest_api_job_list(user)
+        job = self.job(f"{user}~{job_name}" if user and user != self.user else job_name)
+        return job.document() if info == "config" else job.get_status()
 
     def rest_api_execute_job(self, job_name, e_type="STOP"):
         """Stop a job."""

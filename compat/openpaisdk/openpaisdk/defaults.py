@@ -15,3 +15,8 @@ def update_default(key, value=None, is_global=False, to_delete=False):
     name = config.find(key).name
     values = {} if to_delete else {name: config.find(key).read(value, "update_default")}
     config.change_defaults(layers.defaults_path(is_global), values, [name] if to_delete else [])
+
+
+def get_install_uri(ver=None):
+    """Return what jobs install of the SDK: nothing."""
+    return ""

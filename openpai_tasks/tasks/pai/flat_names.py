@@ -59,7 +59,7 @@ CLASSIC = {
     "run": Classic("job.sub", short=True),
     "select-cluster": Classic("cluster.select"),
     "select-storage": Classic("storage.select"),
-    "set": Classic("config.set"),
+    "set": Classic("config.set", task=_old("set_")),
     "ssh": Classic("container.ssh", short=True),
     "ssh-container": Classic("container.ssh", task=_old("ssh_container")),
     "start-container": Classic("container.start", task=_old("start_container")),

@@ -15,7 +15,7 @@ from typing import Any
 from invoke.context import Context
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.tasks import container
+from openpai_tasks.tasks import config, container
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks.framework import parser
 from openpai_tasks.tasks.framework.base import say, settings
@@ -96,6 +96,7 @@ def sub(
 
 
 @task(
+    positional=["file"],
     help={
         **run_notebook.help,
         **PIP_HELP,
@@ -106,7 +107,7 @@ def sub(
 @with_flags(flags_of(run_notebook))
 def notebook_job(
     c: Context,
-    file: str,
+    file: str | None = None,
     *,
     flags: dict[str, Any],
     pip_path: str | None = None,
@@ -116,6 +117,8 @@ def notebook_job(
     """Run a notebook as a job, or serve it from one."""
     flags = _with_python(flags, pip_path)
     if not interactive:
+        if file is None:
+            raise ConfigError("a notebook is needed, except with --interactive")
         if token:
             say("--token is ignored without --interactive")
         return _call(c, "notebook.run", file, **flags)
@@ -123,7 +126,7 @@ def notebook_job(
     unknown = sorted(f"--{name.replace('_', '-')}" for name in flags.keys() - served)
     if unknown:
         raise ConfigError(f"{', '.join(unknown)} cannot be used with --interactive")
-    return _call(c, "notebook.serve", file, **flags, token=token)
+    return _call(c, "notebook.serve", *filter(None, [file]), **flags, token=token)
 
 
 @task(
@@ -146,6 +149,16 @@ def attach_hdfs(
     _call(c, "storage.add", storage_alias, type="hdfs", address=web_hdfs_uri, **where)
     if default:
         _call(c, "storage.select", storage_alias, **where)
+
+
+@task(positional=["values"], help=config.set_.help)
+def set_(
+    c: Context, values: list[str] | None = None, is_global: bool = False, output: str | None = None
+) -> None:
+    """Set defaults; without values, show all settings."""
+    if values:
+        return _call(c, "config.set", values, is_global=is_global)
+    return _call(c, "config.show", output=output)
 
 
 def _url(c: Context, path: str, storage_alias: str | None = None, cluster_alias: str | None = None) -> str:
