@@ -12,6 +12,7 @@ import pytest
 
 from openpai_tasks import __version__, exits
 from openpai_tasks.sdk.clusters.start_options import LocalOptions
+from openpai_tasks.server.state.state import now
 from openpai_tasks.settings.config import VARIABLES
 from openpai_tasks.tasks import cluster as tasks
 from tests import processes
@@ -121,6 +122,22 @@ def test_a_setting_that_was_changed_since_counts_more_than_the_last_start(shell:
     assert "already running" in shell.ok("cluster.start", "--fresh").err
     refused = shell.inv("cluster.start", "--fresh", INVOKE_OPENPAI_LOCAL_ENFORCE="true")
     assert refused.code == 120 and "local.enforce is still gpu; it changes to true" in refused.err
+
+
+def test_a_job_that_ended_without_a_server_has_its_own_duration(shell: Shell, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    shell.ok("job.sub", f"until [ -e {go} ]; do sleep 0.1; done", "-j", "short")
+    shell.ok("job.sub", "true", "-j", "next", "--after", "short")
+    until(lambda: list(shell.home.glob("local/jobs/*~short/**/started")))
+    kill(shell)
+    go.touch()
+    until(lambda: list(shell.home.glob("local/jobs/*~short/**/exit")))
+    ended = now()
+    until(lambda: now() > ended)
+    shell.ok("job.wait", "next")
+    job = shell.ok("job.status", "short", "-o", "json").json()
+    assert job["launched"] <= job["completed"] == job["tasks"][0]["completed"] <= ended
+    assert shell.ok("job.status", "next", "-o", "json").json()["launched"] > ended
 
 
 def test_a_restart_keeps_running_jobs_and_applies_changed_settings(shell: Shell, tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ class Server:
         self.deliveries.close()
         self.database.close()
 
-    def submit(self, name, *hooks, **sweep):
-        text = document(name, {"main": role("true")})
+    def submit(self, name, *hooks, instances=1, **sweep):
+        text = document(name, {"main": role("true", instances)})
         with self.database.transaction():
             job = self.state.submit("ann", validate(text), text)
             self.state.hooks.add(job, JobHooks(tuple(map(parse, hooks)), **sweep))
@@ -90,6 +90,41 @@ def test_hooks_are_notified_of_the_events_that_they_ask_for(server, receiver):
         assert (one["event"], one["state"], one["exit_code"]) == ("end", "FAILED", 3)
         assert one["cause"] and one["link"] == "pai job.why train"
     until(lambda: [row["event"] for row in server.pending()] == ["waiting"])
+
+
+@pytest.mark.parametrize(("begins", "ends", "seconds"), [(-3600, -3540, 60), (-60, -61, 0), (-60, 3600, 60)])
+def test_a_job_ended_when_its_task_did_but_not_before_its_start_or_in_the_future(
+    server, receiver, begins, ends, seconds
+):
+    job = server.submit("train", f"{receiver.uri}/x")
+    task, time = server.begin(job), now()
+    for table in ("jobs", "attempts", "tasks"):
+        server.database.write(f"UPDATE {table} SET launched = ?", [time + 1000 * begins])
+    server.progress.finish(task, TaskExit(0, ended=time + 1000 * ends))
+    server.deliveries.start()
+    server.wait()
+    (body,) = bodies(receiver)
+    assert body["duration"] == pytest.approx(seconds, abs=30)
+    done = server.state.job(job.key)
+    assert done.completed == server.state.tasks(job.key, 0)[0].completed
+    assert done.launched <= done.completed <= now()
+
+
+def test_a_job_that_its_engine_started_earlier_has_that_time_and_starts_once(server, receiver):
+    job = server.submit("train", {"post": f"{receiver.uri}/x", "when": ["start", "end"]}, instances=2)
+    tasks = server.progress.new_tasks(job, server.state.document(job.key).roles)
+    server.progress.queue_in_engine(job, tasks)
+    began = now() - 60_000
+    for task in tasks:
+        begun = dataclasses.replace(task, created=began - 5000, launched=began)
+        server.progress.begin_queued(job.key, [begun])
+    assert {task.launched for task in server.state.tasks(job.key, 0)} == {began}
+    for task in tasks:
+        server.progress.finish(task, TaskExit(0, ended=began + 10_000))
+    server.deliveries.start()
+    server.wait()
+    assert sorted((one["event"], one["duration"]) for one in bodies(receiver))[0] == ("end", 10)
+    assert len(receiver.seen) == 2
 
 
 def test_a_job_that_succeeds_or_was_stopped_is_no_failure(server, receiver):

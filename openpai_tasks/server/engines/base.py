@@ -131,11 +131,12 @@ class TaskQueued:
 
 @dataclass(frozen=True)
 class TaskPlace:
-    """Where the engine has started a task, if only the engine knows."""
+    """Where and when the engine has started a task, if only the engine knows."""
 
     ip: str
     ports: Ports
     gpus: tuple[int, ...] = ()
+    began: int | None = None  # in ms; None counts as now
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class TaskExit:
     reason: str = ""  # what happened, if the command did not end by itself
     platform_code: int | None = None  # the platform's exit code, if the platform failed
     stopped: bool = False  # it ended because of a stop request
-    ended: int | None = None
+    ended: int | None = None  # when, in ms; None if the engine does not know, which counts as now
     peak_memory_mb: int | None = None  # None if it is not known
     cpu_seconds: float | None = None
     gpu_percent: float | None = None  # the scheduler reads it from the log ``usage``

@@ -16,21 +16,25 @@ _PROC = Path("/proc")
 _ROUNDS = 50
 
 
-def kill(uid: str, group: int | None) -> None:
-    """Kill every process with the uid in its environment or, if that is unreadable, the process group."""
+def kill(uid: str, group: int | None) -> bool:
+    """Kill every process with the uid in its environment or, if that is unreadable, the process group.
+
+    Return whether any was still running, as far as that is known.
+    """
     if not (_PROC / "self/environ").exists():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if group is not None:
                 os.killpg(group, signal.SIGKILL)
-        return
-    for _ in range(_ROUNDS):
+        return True
+    for number in range(_ROUNDS):
         found = marked_processes(uid)
         if not found:
-            return
+            return number > 0
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
+    return True
 
 
 def kill_monitor(container: str) -> None:

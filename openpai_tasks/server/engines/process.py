@@ -211,13 +211,15 @@ class ProcessEngine(LocalEngine):
         if begun.boot is None:
             return TaskExit(None, "was stopped before it started", RUNTIME_FAILED, stopped=True)
         if begun.boot != self._boot:
-            return TaskExit(None, "was running when the machine was restarted", NODE_LOST)
-        leftovers.kill(task.uid, begun.group)
+            ended = task_state.last_sign(task.folder)
+            return TaskExit(None, "was running when the machine was restarted", NODE_LOST, ended=ended)
+        was_running = leftovers.kill(task.uid, begun.group) or self.uses_images  # others run containers
         with contextlib.suppress(ValueError):  # the job has changed its file
             if group := memory.group_of(str(task.folder)):
                 group.remove()
         note = task_state.last_line(task.folder / "runner.log")
-        return TaskExit(None, f"lost its runner: {note or 'it was killed'}", RUNTIME_FAILED)
+        ended = None if was_running else task_state.last_sign(task.folder)
+        return TaskExit(None, f"lost its runner: {note or 'it was killed'}", RUNTIME_FAILED, ended=ended)
 
     def _wait_for_runner(self, task: Task) -> TaskExit | None:
         """Request a late runner again a few times, then make sure that it never begins."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -80,6 +81,15 @@ def read_exit(folder: Path) -> TaskExit | None:
         )
     except (KeyError, ValueError):
         return None
+
+
+def last_sign(folder: Path) -> int | None:
+    """Return when a runner that wrote no exit last wrote something, in ms; None if it never did."""
+    times = []
+    for path in (folder / "started", *folder.glob("logs/*")):
+        with contextlib.suppress(OSError):
+            times.append(path.lstat().st_mtime_ns // 1_000_000)
+    return max(times, default=None)
 
 
 def _out_of_memory(limit: int, reached: int) -> str:

@@ -40,7 +40,7 @@ _START_WAITING = (
     " WHERE state = 'WAITING'"
 )
 _END = (
-    *("state", "sub_state", "completed", "exit_code", "user_exit_code", "diagnostics"),
+    *("state", "sub_state", "exit_code", "user_exit_code", "diagnostics"),
     *("matched", "log_end", "cause", "peak_memory_mb", "cpu_seconds", "gpu_percent", "kept"),
 )
 CANNOT_BE_MADE = -200  # the platform's code for an impossible task description
@@ -93,14 +93,19 @@ class Progress:
             )
 
     def begin(self, job: Job, tasks: Sequence[Task]) -> None:
-        """Record these tasks as running, and the job with them; only then may they be started."""
+        """Record these tasks as running, and the job with them; only then may they be started.
+
+        Those that an engine has started earlier have the time.
+        """
         (state, sub_state), time, count = _RUNNING, now(), len(tasks)
+        begun = [max(task.created, min(task.launched or time, time)) for task in tasks]
         running = [
-            dataclasses.replace(task, state=state, sub_state=sub_state, launched=time) for task in tasks
+            dataclasses.replace(task, state=state, sub_state=sub_state, launched=began)
+            for task, began in zip(tasks, begun, strict=True)
         ]
         with self._database.transaction():
             self.save_tasks(job, running)
-            self._mark_running(job, tasks, time)
+            self._mark_running(job, tasks, min(begun, default=time))
             started = f"{count} task{'s' if count > 1 else ''} of attempt {job.attempt} started"
             self._state.add_event(job.key, "Normal", "Started", started)
 
@@ -110,18 +115,19 @@ class Progress:
         if job.state in (states.WAITING, states.RUNNING):
             self.begin(job, tasks)
 
-    def _mark_running(self, job: Job, tasks: Sequence[Task], time: int) -> None:
+    def _mark_running(self, job: Job, tasks: Sequence[Task], began: int) -> None:
         self._database.write(
             "UPDATE jobs SET state = ?, sub_state = ?, launched = coalesce(launched, ?),"
             f" pending = {_pending(job, tasks)} WHERE key = ?",
-            [*_RUNNING, time, job.key],
+            [*_RUNNING, began, job.key],
         )
         self._database.write(
             "UPDATE attempts SET state = ?, sub_state = ?, launched = coalesce(launched, ?)"
             " WHERE job = ? AND id = ?",
-            [*_RUNNING, time, job.key, job.attempt],
+            [*_RUNNING, began, job.key, job.attempt],
         )
-        self._state.hooks.record_start(job.key, time)
+        if job.launched is None:
+            self._state.hooks.record_start(job.key, began, now())
 
     def refuse(self, key: str, reason: str) -> None:
         """Fail a job that cannot be run at all."""
@@ -270,7 +276,8 @@ class Progress:
         again = job.execution == START and not requeue and self._may_retry(job, code)
         restart = job.execution == START and code == exit_codes.STOPPED_BY_USER
         sub_state = states.ATTEMPT_COMPLETED if requeue or again or restart else states.COMPLETED
-        end = {"state": states.final_state(code), "sub_state": sub_state, "completed": now()}
+        ended = self._last_end(job)
+        end = {"state": states.final_state(code), "sub_state": sub_state, "completed": ended}
         self._update_attempt(job, {**decision, **end})
         if requeue:
             self._requeue(job)
@@ -279,8 +286,14 @@ class Progress:
         elif restart:
             self._state.queue_attempt(job.key, job.attempt + 1, tries=0)
         else:
-            self._close(job, code)
+            self._close(job, code, ended)
             self._settle_dependents(job.key, states.final_state(code))
+
+    def _last_end(self, job: Job) -> int:
+        """Return when the last task of the attempt ended, maybe while no server ran; now if it has none."""
+        where = "job = ? AND job_attempt = ?"
+        rows = self._database.rows(f"SELECT max(completed) FROM tasks WHERE {where}", [job.key, job.attempt])
+        return rows[0][0] or now()
 
     def _may_retry(self, job: Job, code: int) -> bool:
         if code == CANNOT_BE_MADE or not may_retry(code, 0, allowed=-1):
@@ -291,11 +304,11 @@ class Progress:
         tries: int = self._database.rows("SELECT tries FROM jobs WHERE key = ?", [job.key])[0][0]
         return tries
 
-    def _close(self, job: Job, code: int) -> None:
+    def _close(self, job: Job, code: int, ended: int) -> None:
         self._database.write(
             "UPDATE jobs SET state = ?, sub_state = ?, completed = ?, exit_code = ?, pending = 0"
             " WHERE key = ?",
-            [states.final_state(code), states.COMPLETED, now(), code, job.key],
+            [states.final_state(code), states.COMPLETED, ended, code, job.key],
         )
         platform = f" (the platform's exit code: {code})" if code else ""
         message = f"the job has ended: {states.final_state(code)}{platform}"
@@ -321,10 +334,11 @@ class Progress:
         if job.state != states.WAITING:
             return False
         verdict = AttemptResult(exit_codes.STOPPED_BY_USER, None, why)
-        end = {"state": states.STOPPED, "sub_state": states.COMPLETED, "completed": now()}
+        ended = now()
+        end = {"state": states.STOPPED, "sub_state": states.COMPLETED, "completed": ended}
         self._update_attempt(job, {**dataclasses.asdict(verdict), **end})
         self._state.add_event(key, "Warning", "DependencyNotMet", why)
-        self._close(job, exit_codes.STOPPED_BY_USER)
+        self._close(job, exit_codes.STOPPED_BY_USER, ended)
         return True
 
     def _retry_job(self, job: Job, code: int, why: str) -> None:
@@ -408,8 +422,9 @@ def _save_task(database: Database, task: Task, roles: Sequence[TaskRole], virtua
 
 
 def _update_task(database: Database, task: Task) -> None:
-    """Update the task's state and exit."""
+    """Update the task's state and exit; it cannot have ended before it began."""
     changes = ", ".join(f"{name} = :{name}" for name in _END)
+    changes += ", completed = max(:completed, coalesce(launched, created))"
     database.write(f"UPDATE tasks SET {changes} WHERE uid = :uid", schema.task_row(task))
 
 

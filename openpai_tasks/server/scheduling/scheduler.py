@@ -373,9 +373,11 @@ def _wait_for(shortage: Shortage) -> StartDecision:
 
 
 def _at_its_place(task: Task, status: TaskStatus) -> Task:
-    """Return the task with the address, ports and GPUs that its engine has reported."""
+    """Return the task with the address, ports, GPUs and start that its engine has reported."""
     place = None if isinstance(status, TaskQueued) else status.place
-    return replace(task, ip=place.ip, ports=place.ports, gpus=place.gpus) if place else task
+    if place is None:
+        return task
+    return replace(task, ip=place.ip, ports=place.ports, gpus=place.gpus, launched=place.began)
 
 
 class SubmissionBurst:

@@ -56,7 +56,7 @@ def with_exit(task: Task, end: TaskExit, job_is_stopped: bool) -> Task:
         task,
         state=states.final_state(code),
         sub_state=states.COMPLETED,
-        completed=end.ended or now(),
+        completed=_end_time(end),
         exit_code=code,
         user_exit_code=end.user_code,
         diagnostics=words + more,
@@ -72,7 +72,7 @@ def with_kept_exit(task: Task, end: TaskExit) -> Task:
         task,
         state=states.FAILED,
         sub_state=states.COMPLETED,
-        completed=end.ended or now(),
+        completed=_end_time(end),
         peak_memory_mb=end.peak_memory_mb,
         cpu_seconds=end.cpu_seconds,
         gpu_percent=end.gpu_percent,
@@ -97,6 +97,11 @@ def _headline(log: bytes, end: TaskExit) -> str:
         return end.reason
     found = causes.find_cause(last_lines(log, causes.READ_LINES, SEARCHED).splitlines(), end.user_code)
     return found.headline if found else ""
+
+
+def _end_time(end: TaskExit) -> int:
+    """Return when a task ended, by its engine's clock, but not in the future."""
+    return min(end.ended or now(), now())
 
 
 def _exit_code(task: Task, end: TaskExit, job_is_stopped: bool) -> int:

@@ -60,16 +60,16 @@ class HookTable:
                 self._queue(job, number, WAITING, None, job.submitted, 1000 * hook.waiting_seconds)
         self._database.when_committed(self._wake)
 
-    def record_start(self, key: str, time: int) -> None:
+    def record_start(self, key: str, began: int, time: int) -> None:
         """Queue the message that a job has started for the first time, in the transaction that starts it."""
         found = self._hooks(key)
         if not found:
             return
         job = self._job(key)
-        if job.launched == time and not found[0][2]:
+        if job.launched == began and not found[0][2]:
             for number, hook, _ in found:
                 if START in hook.when:
-                    self._queue(job, number, START, self._facts(job, START, time), time)
+                    self._queue(job, number, START, self._facts(job, START, began), time)
             self._database.when_committed(self._wake)
 
     def record_end(self, key: str, time: int) -> None:
@@ -82,7 +82,7 @@ class HookTable:
             self._queue_check(job, sweep, time)
         for number, hook, _ in found if not sweep else ():
             if hook.is_due(job.state):
-                self._queue(job, number, END, self._facts(job, END, time), time)
+                self._queue(job, number, END, self._facts(job, END, job.completed or time), time)
         self._database.when_committed(self._wake)
 
     def record_failure(self, job: Job, cause: str, code: int, time: int) -> None:

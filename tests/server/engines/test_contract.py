@@ -30,6 +30,7 @@ from openpai_tasks.server.scheduling.keeping import TAIL, KeptFailure, find_fail
 from openpai_tasks.server.scheduling.task_end import read_log_end
 from openpai_tasks.server.ssh import CRASH
 from openpai_tasks.server.ssh.enter import RESTORE
+from openpai_tasks.server.state.state import now
 from openpai_tasks.settings.engines import ENGINES
 from tests.server.container_engines import IMAGE, engine_kit
 from tests.server.engines import kube_cluster
@@ -266,6 +267,19 @@ def test_new_engine_takes_over_running_tasks(bench: EngineBench) -> None:
     bench.engine.stop(one)
     assert until(lambda: bench.end("uid")).user_code == 4
     assert bench.log("uid").replace("Terminated\n", "") == "ready\nmore\n"  # which a shell reports on stderr
+
+
+def test_the_times_of_a_task_are_its_own_also_for_a_later_engine(bench: EngineBench) -> None:
+    before = now() - 1000  # Kubernetes reports whole seconds
+    end = bench.run("uid", "exit 3")
+    after = now()
+    bench.engine.close()
+    bench.open()
+    bench.start("uid", "exit 3")
+    again = until(lambda: bench.end("uid"))
+    assert end.ended == again.ended and before <= (again.ended or 0) <= after
+    if bench.engine.places_late:
+        assert again.place and before <= (again.place.began or 0) <= again.ended
 
 
 def test_task_that_cannot_start_fails_alone_with_a_reason(bench: EngineBench) -> None:

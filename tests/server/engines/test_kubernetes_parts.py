@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator
+from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -246,7 +247,7 @@ def ended(status: dict[str, Any], deleted: bool = False, **terminated: Any) -> p
     about = {"name": "name", "namespace": "ns", "labels": {pods.UID: "uid"}}
     about |= {"deletionTimestamp": "2024-01-01T00:00:00Z"} if deleted else {}  # type: ignore[dict-item]
     if terminated:
-        state = {"finishedAt": "2024-01-01T00:00:00Z", **terminated}
+        state = {"startedAt": "2024-01-01T00:00:00Z", "finishedAt": "2024-01-01T00:01:00Z", **terminated}
         status = {**status, "containerStatuses": [{"name": pods.TASK, "state": {"terminated": state}}]}
     return pod_state.read_pod({"metadata": about, "spec": {"nodeName": "node1"}, "status": status})
 
@@ -303,6 +304,8 @@ def test_the_end_of_a_pod_in_plain_words(
     found = pod_state.read_exit(pod, is_stopped=False)
     assert (found.user_code, found.platform_code, found.reason) == (code, platform, words)
     assert found.timed_out == ("time limit" in words)
+    began = int(datetime(2024, 1, 1, tzinfo=timezone.utc).timestamp()) * 1000
+    assert (pod.began, found.ended) == ((began, began + 60_000) if pod.end else (None, None))
 
 
 def test_a_stopped_task_keeps_its_exit_code_although_its_pod_is_deleted() -> None:

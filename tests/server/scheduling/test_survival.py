@@ -18,7 +18,7 @@ from openpai_tasks.protocol import validate
 from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.state.database import Database
-from openpai_tasks.server.state.state import SCHEMA, State
+from openpai_tasks.server.state.state import SCHEMA, State, now
 from tests.forkserver import start_code
 from tests.server.workshop import Workshop, document, role, text, until, workshop
 
@@ -70,10 +70,15 @@ def test_jobs_continue_without_the_server_and_keep_their_exit_codes(tmp_path: Pa
         until(lambda: (folder / "started").exists())
     gate.touch()
     until(lambda: (folder / "exit").exists())  # it has ended while no server runs
+    ended = now()
     assert state_of(state, short) == "RUNNING"
     with server(tmp_path) as process:
         until(lambda: state_of(state, short) == "FAILED")
-        assert state.tasks(short, 0)[0].user_exit_code == 6
+        job, attempt, (task,) = state.job(short), state.attempt(short, 0), state.tasks(short, 0)
+        assert task.user_exit_code == 6
+        assert job and attempt and task.launched and task.completed
+        assert job.completed == attempt.completed == task.completed
+        assert task.launched <= task.completed <= ended
         assert state_of(state, long) == "RUNNING"
         Path(f"{gate}.2").touch()
         until(lambda: state_of(state, long) == "SUCCEEDED")
@@ -155,9 +160,12 @@ def test_jobs_that_ran_before_a_reboot_fail_with_the_reason(workshop: Make) -> N
     here.close()
     os.kill(runner, signal.SIGKILL)
     (folder / "started").write_text(f"{runner} 0 another-boot\n")
+    went_off = now()
+    until(lambda: now() > went_off)
     here.open()
-    assert here.wait(key).state == "FAILED"
-    assert "the machine was restarted" in here.tasks(key)[0].diagnostics
+    job, (task,) = here.wait(key), here.tasks(key)
+    assert job.state == "FAILED" and "the machine was restarted" in task.diagnostics
+    assert task.completed == job.completed and task.launched <= task.completed <= went_off  # type: ignore[operator]
     assert here.wait(waiting).state == "SUCCEEDED"
 
 

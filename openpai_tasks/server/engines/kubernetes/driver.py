@@ -353,7 +353,8 @@ class TaskDriver:
 
     def _place(self, pod: PodState) -> TaskPlace:
         ports = pods.choose_ports(self.launch.ports)
-        return TaskPlace(pod.ip, {**ports, "ssh": (self._ssh.open_port(),)} if self._ssh else ports)
+        ports |= {"ssh": (self._ssh.open_port(),)} if self._ssh else {}
+        return TaskPlace(pod.ip, ports, began=pod.began)
 
     async def _serve_ssh(self) -> None:
         """Serve SSH on this machine while the task runs, if it has asked for that."""

@@ -74,6 +74,7 @@ class PodState(NamedTuple):
     why_unscheduled: str = ""
     waiting: tuple[str, str] = ("", "")  # reason and message of the task's container
     is_running: bool = False  # the task's container
+    began: int | None = None  # ms
     end: ContainerEnd | None = None
     keeps_files: bool = False  # the outputs have to be fetched
     files_code: int | None = None  # exit code of the container that kept them
@@ -110,6 +111,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodState:
         why_unscheduled=text(scheduled.get("message")),
         waiting=(text(waiting.get("reason")), text(waiting.get("message"))),
         is_running="running" in task,
+        began=_milliseconds((ended or mapping(task.get("running"))).get("startedAt")),
         end=_container_end(ended) if ended else None,
         keeps_files="running" in files,
         files_code=(files.get("terminated") or {}).get("exitCode"),
@@ -119,16 +121,21 @@ def read_pod(pod: Mapping[str, Any]) -> PodState:
 
 
 def _container_end(found: Mapping[str, Any]) -> ContainerEnd:
-    try:
-        moment = read_time(text(found.get("finishedAt")))
-    except ValueError:
-        moment = None
     return ContainerEnd(
         whole(found.get("exitCode")) or 0,
         text(found.get("reason")),
         text(found.get("message")),
-        int(moment.timestamp() * 1000) if moment and moment.year > 1970 else None,
+        _milliseconds(found.get("finishedAt")),
     )
+
+
+def _milliseconds(words: object) -> int | None:
+    """Return a time in ms; None if it is missing or unknown, which is a time of 1970 or before."""
+    try:
+        moment = read_time(text(words))
+    except ValueError:
+        return None
+    return int(moment.timestamp() * 1000) if moment.year > 1970 else None
 
 
 def read_time(words: str) -> datetime:
@@ -176,12 +183,14 @@ def read_exit(pod: PodState, is_stopped: bool) -> TaskExit:
     end = pod.end
     if end.reason in ("StartError", "ContainerCannotRun"):
         code = NO_SHELL if "/bin/sh" in end.message else NOT_STARTED
-        return TaskExit(None, f"its container could not be started: {end.message}", code, is_stopped)
+        return TaskExit(
+            None, f"its container could not be started: {end.message}", code, is_stopped, end.ended
+        )
     usage = _usage(end.message)
     is_too_large = end.reason == "OOMKilled" and end.code
     reason = "used more memory than it asked for" if is_too_large else ""
     if end.reason == "ContainerStatusUnknown":
-        return TaskExit(None, LOST, NODE_LOST, is_stopped)
+        return TaskExit(None, LOST, NODE_LOST, is_stopped, end.ended)
     return TaskExit(end.code, reason, None, is_stopped, end.ended, **usage)
 
 

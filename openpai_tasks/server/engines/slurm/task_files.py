@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def place_of(task: Task) -> TaskPlace | None:
     """Return where the task runs; None if it has not begun."""
     try:
         ip, ports, gpus = read_place(task_state.read_text(task.folder / PLACE))
-        return TaskPlace(ip, ports, tuple(gpus)) if _IP.fullmatch(ip) else None
-    except ValueError:
+        began = os.lstat(task.folder / PLACE).st_mtime_ns // 1_000_000
+        return TaskPlace(ip, ports, tuple(gpus), began) if _IP.fullmatch(ip) else None
+    except (ValueError, FileNotFoundError):
         return None

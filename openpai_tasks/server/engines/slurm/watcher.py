@@ -140,7 +140,8 @@ class TaskWatcher:
             known.pop(task.uid, None)
         remove_inputs(task.folder)
         remove_secrets(task.folder)
-        return replace(read_outcome(task.folder, done) or done, place=place)
+        ended = done.ended or task_state.last_sign(task.folder)
+        return replace(read_outcome(task.folder, done) or done, place=place, ended=ended)
 
     def _id(self, task: Task) -> str:
         if task.uid not in self._ids and (found := task_files.slurm_id(task)):
