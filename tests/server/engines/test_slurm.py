@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from openpai_tasks.errors import PaiError
-from openpai_tasks.server.engines.base import Engine, TaskQueued
+from openpai_tasks.server.engines.base import Engine, TaskExit, TaskQueued
 from openpai_tasks.server.engines.runner import slurm_task
 from openpai_tasks.server.engines.slurm import partitions, programs, reasons, snapshot
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
@@ -556,7 +556,12 @@ def test_a_task_whose_script_ran_again_is_reported_as_requeued(
     monkeypatch.setattr("openpai_tasks.server.engines.slurm.watcher.LATE_SECONDS", 0.0)
     (one.folder / "slurm").write_text("7")
     mirror.rows = {"7": QueueRow("7", "COMPLETED", "None", "N/A", "n1", "openpai-tasks:a")}
-    assert watcher.poll([one])[one.uid].reason == reasons.REQUEUED  # type: ignore[union-attr]
+    (one.folder / "logs").mkdir()
+    (one.folder / "logs/usage").touch()
+    os.utime(one.folder / "logs/usage", (1000, 1000))
+    end = watcher.poll([one])[one.uid]
+    assert isinstance(end, TaskExit)
+    assert (end.reason, end.ended) == (reasons.REQUEUED, 1_000_000)  # when it last wrote something
 
 
 def test_a_script_that_slurm_runs_again_without_its_batch_ends_with_one_line(tmp_path: Path) -> None:
