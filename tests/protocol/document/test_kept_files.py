@@ -94,7 +94,10 @@ def test_signal_just_before_the_shell_waits_reaches_the_command(shell, work):
     before = """\
 kill() {
   command kill "$@" || return
-  [ "$1" != -0 ] || [ -e sent ] || { while ! [ -e ready ]; do sleep 0.01; done; : >sent; command kill -TERM $$; }
+  [ "$1" = -0 ] && ! [ -e sent ] || return 0
+  until [ -e ready ]; do sleep 0.01; done
+  : >sent
+  command kill -TERM $$
 }
 """
     command = "trap 'echo last >end.pt; exit 5' TERM; : >ready; while :; do sleep 0.05; done"
