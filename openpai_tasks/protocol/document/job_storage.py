@@ -278,13 +278,21 @@ _SIGNALS = "HUP INT QUIT TERM USR1 USR2"
 # A signal for the whole process group has already reached the command and must not reach it twice; it has
 # then also killed pai_twin, an idle process. Children of shells other than bash ignore INT and QUIT. The
 # traps pass signals on themselves, as one may arrive just before `wait`; a flag keeps them from interrupting
-# each other. If a child ends while a signal interrupts `wait`, its status may be lost: the next `wait` then
-# returns 127 (-1 in bash), or waits as long as there is any other child, so pai_twin must have ended before.
-# While files are uploaded, signals are ignored.
+# each other. One that interrupts the `wait` for pai_twin says nothing about its end. If a child ends while a
+# signal interrupts `wait`, its status may be lost: the next `wait` then returns 127 (-1 in bash), or waits as
+# long as there is any other child, so pai_twin must have ended before. While files are uploaded, signals are
+# ignored.
 _KEEPING = """\
 pai_work=$PWD
 pai_twin() {{ (trap - INT QUIT; exec sleep 2147483647) >/dev/null 2>&1 & pai_twin=$!; }}
-pai_end_twin() {{ kill -KILL "$pai_twin" 2>/dev/null; wait "$pai_twin" 2>/dev/null; }}
+pai_end_twin() {{
+  kill -KILL "$pai_twin" 2>/dev/null || :
+  while
+    pai_before=$pai_signals
+    wait "$pai_twin" 2>/dev/null && pai_end=0 || pai_end=$?
+    [ "$pai_signals" != "$pai_before" ]
+  do :; done
+}}
 pai_watch() {{
   pai_child= pai_signals= pai_passing=
   for pai_signal in {signals}; do
@@ -298,7 +306,7 @@ pai_pass() {{
   while [ -n "$pai_signals" ]; do
     pai_passing=1 pai_signal=${{pai_signals%% *}} pai_signals=${{pai_signals#* }}
     case $pai_signal${{BASH_VERSION-}} in INT | QUIT) pai_signal=TERM ;; esac
-    pai_end_twin && pai_end=0 || pai_end=$?
+    pai_end_twin
     [ "$pai_end" -gt 128 ] && [ "$pai_end" -ne 137 ] || kill -s "$pai_signal" "$pai_child" 2>/dev/null || :
     ! kill -0 "$pai_child" 2>/dev/null || pai_twin
     pai_passing=
@@ -309,14 +317,14 @@ pai_pass() {{
   pai_pass
   while :; do
     pai_interrupted=
-    kill -0 "$pai_child" 2>/dev/null || pai_end_twin || :
+    kill -0 "$pai_child" 2>/dev/null || pai_end_twin
     wait "$pai_child" 2>/dev/null && pai_last=0 || pai_last=$?
     case $pai_last in 127 | -*) [ -z "$pai_code" ] || break ;; esac
     pai_code=$pai_last
     [ -n "$pai_interrupted" ] || break
   done
   trap "" {signals}
-  pai_end_twin || :
+  pai_end_twin
 {finish}
   trap - {signals}
   return "$pai_code"

@@ -105,6 +105,25 @@ kill() {
     assert done.returncode == 5 and kept(work) == ["end.pt"]
 
 
+def test_two_signals_at_once_both_reach_the_command(shell, work):
+    """The second one comes while the shell waits for the end of `pai_twin`."""
+    before = """\
+kill() {
+  [ "$1" = -KILL ] && [ ! -e sent ] || { command kill "$@"; return; }
+  : >sent
+  (sleep 0.2; command kill -USR1 $$; sleep 0.2; command kill -KILL "$2") >/dev/null 2>&1 &
+}
+"""
+    command = """\
+trap 'echo TERM >>got.txt' TERM
+trap 'echo USR1 >>got.txt' USR1
+kill -TERM $$
+until grep -q TERM got.txt && grep -q USR1 got.txt; do sleep 0.05; done 2>/dev/null
+exit 5"""
+    done = run(shell, before + job(command, "*.txt"), work, timeout=60)
+    assert done.returncode == 5 and kept(work) == ["got.txt"]
+
+
 def test_missing_files_are_a_warning(shell, work):
     done = run(shell, job("true", "model/*.pt"), work)
     assert (done.returncode, done.stderr) == (0, "warning: no file matches model/*.pt\n") and kept(work) == []

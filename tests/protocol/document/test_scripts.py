@@ -115,7 +115,7 @@ while :; do sleep 0.05; done
 def test_command_that_can_be_requeued_saves_before_its_time_limit(tmp_path, shell, code, number, end):
     """A script around the program waits for it, and goes on only if it has finished."""
     (tmp_path / "program").write_text(SAVES.format(code=code))
-    script = scripts.limit_time("sh program\necho finished", 2, requeues=1, grace=1)
+    script = scripts.limit_time("sh program\necho finished", 31, requeues=1, grace=30)
     done = run(shell, script, tmp_path, PAI_REQUEUES=number)
     last = "finished\n" if code == 0 else ""
     assert (done.returncode, done.stdout) == (end, f"begun\nsaved\n{last}")
@@ -135,7 +135,7 @@ def test_command_gets_the_signal_to_save_before_its_children_end(tmp_path, shell
     """Otherwise, the end of the first child would end a shell that exits with the first failure."""
     command = "trap 'echo saved; exit 9' TERM\nsleep 60 & first=$!\n"
     command += "for number in $(seq 30); do sleep 60 & done\nwait $first"
-    done = run(shell, scripts.limit_time(command, 6, requeues=1, grace=1), tmp_path, PAI_REQUEUES="0")
+    done = run(shell, scripts.limit_time(command, 35, requeues=1, grace=30), tmp_path, PAI_REQUEUES="0")
     assert (done.returncode, done.stdout) == (143, "saved\n")
 
 

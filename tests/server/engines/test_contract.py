@@ -210,7 +210,7 @@ def test_mount_root_is_empty_if_the_engine_mounts_at_the_root_and_a_missing_log_
 def test_a_task_can_save_before_its_time_limit_and_ask_to_run_again(bench: EngineBench) -> None:
     command = "trap 'echo saved; exit 9' TERM; while :; do sleep 0.05; done"
     variables = {"PAI_REQUEUES": "0"} | ({} if bench.uses_images else {"PATH": os.environ["PATH"]})
-    end = bench.run("uid", limit_time(command, 2, requeues=1, grace=1), environment=variables)
+    end = bench.run("uid", limit_time(command, 31, requeues=1, grace=30), environment=variables)
     assert (end.user_code, end.platform_code, end.stopped) == (REQUEUED, None, False)
     log = bench.log("uid", "all")
     assert "saved" in log and asks_to_run_again(log.encode())

@@ -671,7 +671,7 @@ def test_a_pod_that_sends_what_the_program_does_not_is_no_longer_listened_to(
     async def check() -> None:
         listener = await listen_in_pod(None, argv, os.environ, "127.0.0.1", 1)  # type: ignore[arg-type]
         assert listener
-        await asyncio.wait_for(listener.wait_closed(), 10)
+        await asyncio.wait_for(listener.wait_closed(), 60)
 
     asyncio.run(check())
 
