@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from openpai_tasks import sdk
 from openpai_tasks.api.connection import name_of, open_backend, say, settings_here, without_login
 from openpai_tasks.api.job import Job
+from openpai_tasks.api.options import HasName, words
 from openpai_tasks.api.storage import RemoteStorage
 from openpai_tasks.api.submit import What, make_job
 from openpai_tasks.errors import ConfigError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from openpai_tasks.protocol.models import JobInfo
     from openpai_tasks.sdk.clusters.known import Description
     from openpai_tasks.sdk.clusters.resources import Resources
+    from openpai_tasks.sdk.tensorboard import TensorBoard
 
 
 class Cluster:
@@ -179,6 +181,15 @@ class Cluster:
     def stop(self, *names: str) -> list[JobInfo]:
         """Ask jobs to stop, by name or pattern, and return their status."""
         return sdk.jobs.stop(self.backend, names)
+
+    def tensorboard(self, *jobs: str | HasName, port: int = 0) -> TensorBoard:
+        """Start TensorBoard for the event files of jobs: handles, names, patterns or sweeps.
+
+        It has a ``url``, and ``missing`` names the jobs without event files. ``close`` or a ``with`` block
+        ends it.
+        """
+        mounts = sdk.files.mounts(settings_here())
+        return sdk.tensorboard.TensorBoard(self.backend, words(jobs, "jobs"), mounts, port, say)
 
     # Storages
 

@@ -7,7 +7,7 @@ import functools
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from openpai_tasks import protocol, sdk
 from openpai_tasks.api.connection import Where, name_of, open_backend, say, settings_here
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from openpai_tasks.api.options import CommonOptions, JobOptions
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.protocol import JobRequest
+    from openpai_tasks.sdk.containers.forwarding import Forward
     from openpai_tasks.sdk.diagnosis.explain import Explanation
     from openpai_tasks.sdk.jobs.metrics import Metric
     from openpai_tasks.sdk.jobs.outputs import Output, SavedCheckpoint
@@ -456,12 +457,24 @@ class Job:
             sdk.files.check_copied(sdk.jobs.download_outputs(found, Path(to)))
         return found.rows
 
-    def sources(self, to: str | os.PathLike[str] | None = None) -> list[Source]:
-        """List the files that the job was sent with; with ``to``, write them to that new or empty folder."""
+    @overload
+    def sources(
+        self, to: str | os.PathLike[str] | None = None, diff: Literal[False] = False
+    ) -> list[Source]: ...
+
+    @overload
+    def sources(self, to: str | os.PathLike[str] | None = None, *, diff: Literal[True]) -> str: ...
+
+    def sources(self, to: str | os.PathLike[str] | None = None, diff: bool = False) -> list[Source] | str:
+        """List the files that the job was sent with; with ``to``, write them to that new or empty folder.
+
+        With ``diff``, return a unified diff instead: how they differ from the commit that they were made
+        from, in the repository of the current folder.
+        """
         found = sdk.jobs.find_sources(self.backend, self.name, sdk.files.mounts(settings_here()))
         if to is not None:
             sdk.jobs.write_sources(found, Path(to))
-        return found.rows
+        return "\n".join(sdk.jobs.compare_with_commit(found, Path.cwd()).lines) if diff else found.rows
 
     def diff(self, other: Job, code: bool = False) -> str:
         """Return how the document of another job differs from that of this one, as a unified diff.
@@ -477,6 +490,34 @@ class Job:
         """Start TensorBoard for the job's event files; it has a ``url``, and ``close`` ends it."""
         mounts = sdk.files.mounts(settings_here())
         return sdk.tensorboard.TensorBoard(self.backend, self.name, mounts, port, say)
+
+    def forward(
+        self,
+        *ports: int | str,
+        reverse: int | Words = (),
+        role: str | None = None,
+        index: int | None = None,
+    ) -> Forward:
+        """Forward ports of the job's container to this machine, and those of ``reverse`` back.
+
+        Ports are those of `container.forward`: ``8888``, ``"8888:9999"``, ``reverse="9000:localhost:9000"``.
+        ``ports`` of the result has the numbers on both sides; forwarding ends with its ``close``, a
+        ``with`` block, or the job.
+        """
+        back = sdk.containers.parse_reverse_ports(_port_texts(reverse, "reverse"))
+        wanted = [sdk.containers.parse_port(text) for text in _port_texts(ports, "ports")]
+        if not (wanted or back):
+            raise ConfigError("no port given; for example forward(8888) or forward(reverse=9000)")
+        settings = settings_here()
+        found = sdk.containers.reach(self.backend, self.name, settings)
+        container = sdk.containers.first_running(found, role, index)
+        forward = sdk.containers.forward_ports(self.backend, found, container, settings, wanted, back, say)
+        try:
+            forward.start().serve_in_background()
+        except BaseException:
+            forward.close()
+            raise
+        return forward
 
     # Again
 
@@ -570,6 +611,10 @@ class Job:
         link = sdk.notebooks.open_link(self.backend, found.key, way, token, settings_here(), timeout, say)
         self._link = link
         return {"state": self.state, "notebook": link.address(token, mark.file)}
+
+
+def _port_texts(given: int | Words, name: str) -> tuple[str, ...]:
+    return (str(given),) if isinstance(given, int) else words(given, name)
 
 
 def _choice(

@@ -97,8 +97,11 @@ MISSING_MODULE = Cause(
 MISSING_FILE = Cause(
     "A file was not found",
     r"can't open file '([^'\n]{1,500})'|No such file or directory: '([^'\n]{1,500})'"
-    r"|(?:^|[:\s'\"])([^\s:'\"]{1,300})['\"]?: (?:No such file or directory|cannot open)"
-    r"|No such file or directory|does not exist",
+    r"|cannot open ['\u2018]?([^\s:'\u2018\u2019]{1,300})['\u2019]?(?: for reading)?(?::| \() ?No such file"
+    r"|(?:^|[:\s])([^\s:]{1,300}): Cannot open: No such file|cannot find or open ([^\s,]{1,300}),"
+    r"|(?:^|[:\s'\"\u2018])([^\s:'\"\u2018\u2019]{1,300})['\"\u2019]?: "
+    r"(?:No such file or directory|cannot open(?! \S))|Cannot find module '([^'\n]{1,500})'"
+    r"|No such file or directory|^(?!fatal: ).{0,1000}does not exist",
     "",
     "send it with `--sources`, and check the path: a job starts in its own folder, with only the files"
     " that were sent",
@@ -108,8 +111,38 @@ MISSING_FILE = Cause(
         "cat: data.csv: No such file or directory",
     ),
 )
+MISSING_COMMAND = Cause(
+    "A command was not found",
+    r"(?:^|[\s:])([^\s:]{1,200}): (?:command )?not found"
+    r"|\benv: \W?([\w.+-]{1,200})\W?: No such file",
+    "",
+    "check the spelling of {0}, and that the image has it (`--image`); your own programs are started"
+    " with a path, such as `./{0}`",
+    ("bash: line 3: nvcc: command not found", "sh: 1: nvcc: not found"),
+    (127,),
+)
 FILES = (
     MISSING_MODULE,
+    Cause(
+        "A package of Node.js, Perl, R or Ruby is missing",
+        r"Cannot find (?:module|package) '([^'\n./][^'\n]{0,300})'|Can't locate (\S{1,200}\.pm) in @INC"
+        r"|there is no package called ['\u2018]([\w.]{1,100})|cannot load such file -- (\S{1,200})",
+        "",
+        "install {0} before the command (such as `npm ci`), or use an image that has it (`--image`); send"
+        " your own files with `--sources`",
+        (
+            "Error: Cannot find module 'express'",
+            "Can't locate Math/Thing.pm in @INC (you may need to install)",
+        ),
+    ),
+    Cause(
+        "A library is missing for the linker",
+        r"cannot find -l([\w+.-]{1,100})",
+        "",
+        "use an image that has lib{0}, or install its development package before the command"
+        " (`apt-get install`)",
+        ("/usr/bin/ld: cannot find -lopenblas: No such file or directory",),
+    ),
     Cause(
         "A name cannot be imported",
         r"cannot import name '(\w{1,200})' from (?:partially initialized module )?'([\w.]{1,200})'",
@@ -173,16 +206,7 @@ FILES = (
         "write `{0}3`: many systems have no `{0}` unless a virtual environment is active",
         ("bash: line 1: python: command not found", "/usr/bin/env: 'python': No such file or directory"),
     ),
-    Cause(
-        "A command was not found",
-        r"(?:^|[\s:])([^\s:]{1,200}): (?:command )?not found"
-        r"|\benv: \W?([\w.+-]{1,200})\W?: No such file",
-        "",
-        "check the spelling of {0}, and that the image has it (`--image`); your own programs are started"
-        " with a path, such as `./{0}`",
-        ("bash: line 3: nvcc: command not found", "sh: 1: nvcc: not found"),
-        (127,),
-    ),
+    MISSING_COMMAND,
     MISSING_FILE,
     Cause(
         "Permission denied",
@@ -547,10 +571,19 @@ PROGRAMS = (
     Cause(
         "The program rejects its arguments",
         r"^(?:usage: )?\S{1,100}: error: (?:unrecognized arguments|the following arguments|argument |"
-        r"invalid choice|ambiguous option)",
+        r"invalid choice|ambiguous option)"
+        r"|^Error: (?:No such (?:option|command)|Missing (?:option|argument|command|parameter)|Invalid value"
+        r"|Got unexpected extra argument|Option .{1,100} (?:requires|does not take))",
         "",
         "correct the command, and submit it again",
-        ("train.py: error: unrecognized arguments: --lr 0.1",),
+        ("train.py: error: unrecognized arguments: --lr 0.1", "Error: Missing option '--lr'."),
+    ),
+    Cause(
+        "A test failed",
+        r"^(?:FAILED|ERROR) (\S{1,300}\.py\S{0,300} - .{1,500})",
+        "{0}",
+        "correct the code or the test; other tests may have failed, too",
+        ("FAILED test_model.py::test_loss - AssertionError: loss too high",),
     ),
     Cause(
         "A program asks for input",
@@ -723,6 +756,19 @@ OTHERS = (
         "",
         "the lines around it in `pai job.logs NAME` may say more",
         ("ERROR: the configuration has no section [data]", "E: Unable to locate package libgl2"),
+    ),
+    Cause(
+        "A program ends with a message",
+        # Only the last line of the output is searched, and only without any other cause.
+        r"^(?:\S{1,40}: )?[Nn]o \w|^[Uu]sage: |(?i:\b(?:cannot|unable to|no such|failed|failure|missing|"
+        r"invalid|unknown|unsupported|unrecognized|malformed|required?s?|denied|refused|mismatch|corrupt(?:ed)?|"
+        r"exceeds?|exceeded|unexpected|expect(?:s|ed|ing)|empty|incompatible|illegal|abort(?:ed|ing)|needs?|"
+        r"must (?:be|have|not)|too (?:many|few|large|small|long|short|old)|out of (?:memory|range|space)|"
+        r"(?:is|are|was|were|has|have|does|do|did|could|can) ?(?:not?|n't)|"
+        r"not (?:found|available|set|given|supported|installed|enough|allowed))\b)",
+        "",
+        "correct what it names, and submit the job again",
+        ("no GPU found", "data/train.csv has no column 'label'", "Expecting value: line 1 column 1 (char 0)"),
     ),
 )
 

@@ -51,6 +51,11 @@ class Traceback:
         return bool(_CONSEQUENCE.search(self.exception))
 
     @property
+    def is_start_of_program(self) -> bool:
+        """Whether Python could not start another program."""
+        return self.frames[-1][0].endswith("/subprocess.py")
+
+    @property
     def place(self) -> tuple[str, int]:
         """The file and line of the innermost frame in the user's own sources; the file may be empty."""
         own = [frame for frame in self.frames if not _LIBRARY.search(frame[0]) and frame[0][0] != "<"]

@@ -30,6 +30,7 @@ LABELS = {
     "requeue_on_timeout": "Runs after the time limit",
     "grace": "Time to save before the limit",
     "idle_stop": "Stop when GPUs are idle for",
+    "notify": "Notify at the end",
 }
 """Labels of the form for a job, by the names of the options."""
 ELSEWHERE = {"attempt": "Attempt", "role": "Role", "index": "Index", "state": "State", "level": "Level"}

@@ -245,8 +245,7 @@ def forward(
     again = [*ports, *(word for text in reverse or () for word in ("-R", text))]
     client, given, found = _reach(c, name, cluster_alias, "container.forward", *again)
     container = sdk.containers.first_running(found, role, index)
-    wanted = sdk.containers.find_ports(client, found.job, container.role, container.index, typed)
-    with views.containers.forward(client, found, container, given, wanted, back) as forward:
+    with sdk.containers.forward_ports(client, found, container, given, typed, back, say) as forward:
         job = f"job {found.job.name}"
         target = f"{container.label} of {job}" if len(found.containers) > 1 else job
         for one in forward.start().ports:

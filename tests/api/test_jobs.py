@@ -25,6 +25,8 @@ from openpai_tasks.errors import (
     TimedOut,
 )
 from openpai_tasks.protocol import validate
+from tests.needs import needs
+from tests.sdk.test_git import git
 from tests.server.workshop import until
 
 DOCUMENT = {
@@ -300,6 +302,20 @@ def test_sources_are_listed_written_and_compared(project):
     lines = first.diff(submit("true", sources="train.py"), code=True).splitlines()
     assert lines[-2:] == ["-print(1)", "+print(2)"] and first.diff(first, code=True) == ""
     assert first.diff(submit("false")).startswith("--- local:")
+
+
+@needs("git")
+def test_sources_are_compared_with_the_commit_they_were_made_from(project):
+    Path("train.py").write_text("print(1)\n")
+    git(project, "init", "-q")
+    with pytest.raises(ConfigError, match="was not submitted from a git commit"):
+        submit("true", sources="train.py").sources(diff=True)
+    git(project, "add", "train.py")
+    git(project, "commit", "-qm", "x")
+    assert submit("true", sources="train.py").sources(diff=True) == ""
+    Path("train.py").write_text("print(2)\n")
+    lines = submit("true", sources="train.py").sources(to="back", diff=True).splitlines()
+    assert lines[-2:] == ["-print(1)", "+print(2)"] and Path("back", "train.py").exists()
 
 
 RECORDING = """

@@ -18,7 +18,7 @@ from openpai_tasks.api.options import (
 )
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.sdk.jobs.options import setting_overrides
-from openpai_tasks.tasks import job
+from openpai_tasks.tasks import container, job
 from openpai_tasks.tasks.framework.task import NICKNAMES
 
 SCREEN = {
@@ -70,8 +70,14 @@ def test_records_take_the_flags_of_structured_logs():
 
 def test_outputs_and_wait_take_the_flags_of_their_commands():
     assert parameters(Job.outputs) == {"to", "all"} <= flags(job.outputs)
-    assert parameters(Job.sources) == {"to"} <= flags(job.sources)
+    assert parameters(Job.sources) == {"to", "diff"} <= flags(job.sources)
     assert parameters(Job.wait) == parameters(Job.wait_async) == {"timeout"} <= flags(job.wait)
+
+
+def test_tensorboard_and_forward_take_the_flags_of_their_commands():
+    wanted = flags(job.tensorboard) - {"c", "name", "no_browser", "cluster", "cluster_alias"}
+    assert parameters(Job.tensorboard) == parameters(Cluster.tensorboard) - {"jobs"} == wanted
+    assert parameters(Job.forward) == flags(container.forward) - {"c", "name", "cluster", "cluster_alias"}
 
 
 def test_jobs_takes_every_flag_of_job_list():

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from openpai_tasks.causes import CAUSES, find_cause
-from openpai_tasks.causes.table import distribution
+from openpai_tasks.causes.table import MISSING_FILE, distribution
 
 FOLDER = "/x/local/jobs/me~boom/0/main-0-0/work"
 BOOM = f"""\
@@ -110,10 +110,82 @@ def test_long_and_hostile_output_takes_little_time():
 @pytest.mark.parametrize("row", CAUSES, ids=lambda row: row.title)
 def test_each_row_recognises_its_examples(row):
     for line in row.examples:
-        found = find_cause(["epoch 1", line, "done"])
+        found = find_cause(["epoch 1", line, *(["done"] if row is not CAUSES[-1] else [])], 1)
         assert found.row is row and found.advice and "{" not in found.advice.replace("${", "")
     for code in row.codes:
         assert find_cause([], code).row is row
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "no GPU found",
+        "data/train.csv has no column 'label'",
+        "[rank1]: CUDA_VISIBLE_DEVICES is not set",
+        "usage: train.sh DATA",
+        "batch size 7 must be a multiple of 8",
+    ],
+)
+def test_a_program_may_end_with_a_message_alone(last):
+    """As with sys.exit("..."), whose message is the last line."""
+    assert headline(["epoch 1", last, ""]) == last
+    assert headline([last, "epoch 1 loss 0.3"]) == headline([last], None) == headline([last], 0) == ""
+    assert headline([*BOOM.splitlines(), last]) == CAUSE
+    assert headline([last], 137) == "killed by SIGKILL (exit code 137)"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "epoch 4 loss 0.4",
+        " 50%|█████     | 3/6 [00:01<00:01, 2.10it/s]",
+        "INFO: no improvement, 3 epochs left",
+        "WARNING train: the cache is empty",
+        '  warnings.warn("x is not found in y")',
+        '{"error_rate": 0.2, "missing": 3}',
+        "0 errors, 3 files are not changed",
+        "finished without failures, as expected",
+        "failed",
+    ],
+)
+def test_other_last_lines_are_no_cause(last):
+    assert headline(["epoch 1", last]) == ""
+
+
+def test_a_program_that_python_cannot_start_is_not_a_file_to_send(tmp_path):
+    for name, word in (("no-such-program", "spelling of no-such-program"), ("./train", "--sources")):
+        code = f"import subprocess\nsubprocess.run([{name!r}])\n"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+        assert word in find_cause(done.stderr.splitlines(), 1).advice, done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'Can\'t open perl script "x.pl": No such file or directory',
+        "sh: 0: cannot open x.pl: No such file",
+        "head: cannot open 'x.pl' for reading: No such file or directory",
+        "head: cannot open \u2018x.pl\u2019 for reading: No such file or directory",
+        "cp: cannot stat \u2018x.pl\u2019: No such file or directory",
+        "awk: cannot open x.pl (No such file or directory)",
+        "tar: x.pl: Cannot open: No such file or directory",
+        "unzip:  cannot find or open x.pl, x.pl.zip or x.pl.ZIP.",
+        "cc1: fatal error: x.pl: No such file or directory",
+    ],
+)
+def test_the_missing_file_is_found_in_messages_of_programs(line):
+    found = find_cause([line], 2)
+    assert found.row is MISSING_FILE and found.groups[0] == "x.pl"
+
+
+def test_repositories_and_libraries_are_not_files_to_send():
+    for line in (
+        "fatal: repository '/x' does not exist",
+        "ld: cannot find -lblas: No such file or directory",
+    ):
+        assert "--sources" not in find_cause([line], 1).advice
+    line = "python3: Error while finding module specification for 'a.b' (ModuleNotFoundError: {})"
+    assert headline([line.format("No module named 'a'")]) == "No module named 'a'"
 
 
 def test_ordinary_output_has_no_cause():

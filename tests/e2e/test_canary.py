@@ -86,7 +86,7 @@ RUNS = {
     "job.config": ["secretive", "nothing"],
     "job.connect": ["secretive"],
     "job.compare": ["secretive wrong"],
-    "job.diff": ["secretive wrong"],
+    "job.diff": ["secretive wrong", "local:shown local:shown --code"],
     "job.list": ["", "--idle"],
     "job.logs": ["secretive", "secretive --structured"],
     "job.metrics": ["secretive"],
@@ -94,9 +94,13 @@ RUNS = {
     "job.new": ["no-such-template {project}/new.yaml"],
     "job.open": ["secretive --no-browser"],
     "job.outputs": ["secretive"],
-    "job.sources": ["secretive"],
+    "job.sources": ["shown --to {project}/sent -a local", "shown --diff -a local", "secretive"],
     "job.tensorboard": ["secretive --no-browser"],
-    "job.resubmit": ["secretive --preview", "secretive --job-name secretive-2 --max-time 9m"],
+    "job.resubmit": [
+        "secretive --preview",
+        "secretive --job-name secretive-2 --max-time 9m",
+        "first --job-name first-2 --with-dependents -a local",
+    ],
     "job.results": ["secretive"],
     "job.schema": [""],
     "job.status": ["secretive", "wrong"],
@@ -272,14 +276,28 @@ def _use_everything(world: World) -> None:
         line = ("job.sub", command, "--secret", "T", "--job-name", name, "--cpu", "1", "--follow")
         ran = world.run("job.sub", *line)
         assert ran.code == (0 if name == "secretive" else 1), ran
-    shown = ("job.sub", "true", "-j", "shown", "-a", "local", "--follow", "--notify", "env:HOOK")
-    assert world.run("job.sub", *shown).code == 0
+    _run_a_chain(world)
+    shown = ("job.sub", "true", "-j", "shown", "-a", "local", "--sources", "few", "--follow")
+    assert world.run("job.sub", *shown, "--notify", "env:HOOK").code == 0
     for words in (["cluster.portal"], ["job.open", "shown", "-a", "local"], ["job.open", "secretive"]):
         _open_browser(world, *words)
     for name, lines in RUNS.items():
         for line in lines:
             words = line.format(uri=world.uri, project=world.user.project).split()
             world.run(name, "-d", name, *words, INVOKE_OPENPAI_OUTPUT="json")
+
+
+def _run_a_chain(world: World) -> None:
+    """Run a job that fails once another one waits for its success."""
+    go = world.user.project / "go"
+    jobs = {"first": f"until test -e {go}; do sleep 0.1; done; test -z $T", "next": "true"}
+    for name, command in jobs.items():
+        after = ("--after", "first") if name == "next" else ()
+        line = ("job.sub", command, "--secret", "T", "-j", name, "-a", "local", "--cpu", "1")
+        ran = world.run("job.sub", *line, *after)
+        assert ran.code == 0, ran
+    go.touch()
+    world.run("job.wait", "job.wait", "next", "-a", "local")
 
 
 def _open_browser(world: World, *words: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 
 import pytest
 
@@ -40,6 +41,8 @@ TORCHRUN = (
     + raises("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: train.py FAILED")
 )
 PREFIXED = 'for i in 0 1; do python3 -S boom.py 2>&1 | sed "s/^/[rank$i]: /"; done; exit 1'
+
+BOXED = "from rich.traceback import install\n\ninstall()\n\ndef f():\n    return 1 / 0\n\n\nf()\n"
 
 PROGRAMS = {
     # Python
@@ -89,6 +92,23 @@ PROGRAMS = {
     # Files and the shell
     "file": (python("open('data/x.csv')"), "FileNotFoundError: [Errno 2] No such", "--sources data/x.csv`"),
     "script": ("python3 -S helper.py", "can't open file 'helper.py'", "--sources helper.py`"),
+    "head": ("head -n 1 data/x.csv", "head: cannot open 'data/x.csv' for reading", "--sources data/x.csv`"),
+    "perl": (
+        prints('Can\'t open perl script "helper.pl": No such file or directory', code=2),
+        'Can\'t open perl script "helper.pl"',
+        "--sources helper.pl`",
+    ),
+    "dash": (
+        prints("sh: 0: cannot open helper.pl: No such file", code=2),
+        "cannot open helper.pl",
+        "--sources helper.pl`",
+    ),
+    "program": (
+        python("import subprocess; subprocess.run(['no-such-program'])"),
+        "FileNotFoundError: [Errno 2] No such file or directory: 'no-such-program'",
+        "spelling of no-such-program",
+    ),
+    "package": (f"{PY} -m no_such_package.train", "No module named 'no_such_package'", "no_such_package`"),
     "cat": ("cat lost.txt", "cat: lost.txt: No such file or directory", "--sources"),
     "path": ("./lost.sh", "./lost.sh: No such file or directory", "--sources"),
     "command": ("no-such-command", "no-such-command: command not found", "spelling"),
@@ -215,7 +235,40 @@ PROGRAMS = {
         "",
     ),
     "go": (prints("panic: no data", "", "goroutine 1 [running]:", code=2), "panic: no data", "job.logs go"),
+    "exit": (python("import sys; sys.exit('no GPU found')"), "no GPU found", "correct what it names"),
+    "progress": (
+        python("import sys; [print('epoch', i, file=sys.stderr) for i in range(9)]; sys.exit(1)"),
+        "the command of main-0 ended with exit code 1",
+        "",
+    ),
+    "rich": (
+        f"{shlex.quote(sys.executable)} boxed.py",
+        "ZeroDivisionError: division by zero (boxed.py, line 6)",
+        "correct boxed.py",
+    ),
+    "click": (
+        prints("Usage: train.py [OPTIONS]", "", "Error: Missing option '--lr'.", code=2),
+        "Error: Missing option '--lr'.",
+        "correct the command",
+    ),
+    "pytest": (
+        prints("FAILED test_a.py::test_b - assert 1 == 2", "1 failed in 0.01s", stream=1),
+        "test_a.py::test_b - assert 1 == 2",
+        "correct the code or the test",
+    ),
+    "node": (prints("Error: Cannot find module 'express'"), "Error: Cannot find module 'express'", "npm ci"),
+    "linker": (
+        prints("/usr/bin/ld: cannot find -lblas: No such file or directory"),
+        "/usr/bin/ld: cannot find -lblas",
+        "libblas",
+    ),
+    "git": (
+        prints("fatal: repository 'x' does not exist", code=128),
+        "fatal: repository 'x'",
+        "access to it",
+    ),
     "error": (prints("ERROR: no section [data]", "done"), "ERROR: no section [data]", ""),
+    "usage": (prints("usage: train.sh DATA", code=2), "usage: train.sh DATA", "correct what it names"),
     "silent": ("exit 3", "the command of main-0 ended with exit code 3", ""),
 }
 
@@ -224,13 +277,18 @@ PROGRAMS = {
 def explained(cluster):
     """The explanation of each program, from one command; another one submits all."""
     files = {"boom.py": "def f():\n    return 1 / 0\n\n\nf()\n", "broken.py": "print(\n", "helper.py": ""}
+    files |= {"helper.pl": "", "boxed.py": BOXED}
     for name, text in files.items():
         (cluster.project / name).write_text(text)
     (cluster.project / "data").mkdir()
     (cluster.project / "data" / "x.csv").write_text("1\n")
     words = []
     for name, (command, _, _) in PROGRAMS.items():
-        sources = ("--sources", "boom.py", "--sources", "broken.py") if ".py" in command else ()
+        sources = (
+            ("--sources", "boom.py", "--sources", "broken.py", "--sources", "boxed.py")
+            if ".py" in command
+            else ()
+        )
         limit = ("--max-time", "1s") if name == "time" else ()
         words += ["job.sub", command, "-j", name, "--memoryMB", "64", *sources, *limit]
     cluster.ok(*words)
@@ -249,5 +307,5 @@ def test_the_headline_is_the_cause(explained, name):
 
 def test_lists_have_the_same_causes(explained, cluster):
     listed = {job["name"]: job["cause"] for job in cluster.ok("job.list", "-o", "json").json()}
-    silent = {"silent": ""}  # nothing but its exit code, which has its own column
+    silent = {"silent": "", "progress": ""}  # nothing but its exit code, which has its own column
     assert listed == {name: one["why"] for name, one in explained.items()} | silent

@@ -26,6 +26,8 @@ from openpai_tasks.portal.uploads import Upload
 from openpai_tasks.sdk.jobs.options import JobOptions
 from openpai_tasks.settings.config import Settings
 from tests.portal.conftest import Web
+from tests.sdk.pai_server import PASSWORD, USER, PaiServer
+from tests.server.workshop import until
 
 HERE = "/c/local/submit/file"
 FORM = "/c/local/submit"
@@ -259,6 +261,7 @@ def test_the_command_line_and_the_python_text_request_the_same(cluster, visitor)
         "pip_installs": "numpy>=1,<3",
         "tag": "one, two",
         "priority": "low",
+        "notify": "ntfy:https://ntfy.example.org/mine",
     }
     texts = visitor.post(f"{FORM}/check", values, headers=JSON).json()
     shown = visitor.post(f"{FORM}/preview", values, headers=JSON).json()
@@ -348,6 +351,9 @@ def test_hostile_names_are_refused(visitor):
         ({"command": "x", "env_name": "", "env_value": "1"}, "needs a name without ="),
         ({"command": "x", "secret_name": "KEY", "secret_value": ""}, "enter the value of the secret KEY"),
         ({"command": "x", "outputs": "../x"}, "../x"),
+        ({"command": "x", "notify": "ftp://a"}, "“Notify at the end” has an invalid address: expected https"),
+        ({"command": "x", "notify": '{"command": "true"}'}, "“Notify at the end” has an invalid address"),
+        ({"command": "x", "notify": "env:NOT_SET"}, "a hook needs the environment variable NOT_SET"),
         ({"command": "x", "job_name": "a b"}, "name"),
     ],
 )
@@ -356,6 +362,39 @@ def test_wrong_values_are_explained_and_the_form_is_kept(visitor, values, reason
     shown = page.text.partition("<form id=")[0]
     assert page.status_code == 400 and reason in shown and "--" not in shown.partition('class="notice')[2]
     assert 'value="kept:1"' in page.text
+
+
+@pytest.mark.parametrize("address", ["ftp://a", "{}", "env:NOT_SET"])
+def test_a_wrong_address_to_notify_is_reported_at_its_field(visitor, address):
+    values = {"draft": "wrong", "command": "true", "notify": address}
+    found = visitor.post(f"{FORM}/check", values, headers=JSON).json()
+    assert found["field"] == "notify" and found["problem"]
+
+
+def test_the_server_notifies_of_a_job_of_the_form(cluster, visitor, serve):
+    receiver = serve({"POST /secret-path": ""})
+    address = f"{receiver.uri}/secret-path"
+    values = {"draft": "told", "command": "exit 3", "job_name": "told", "notify": address}
+    shown = visitor.post(f"{FORM}/preview", values, headers=JSON)
+    assert "post to 127.0.0.1 on end" in shown.text and "secret-path" not in shown.text
+    visitor.post(FORM, values)
+    until(lambda: receiver.seen)
+    body = json.loads(receiver.seen[0].body)
+    assert (body["name"], body["state"]) == ("told", "FAILED")
+
+
+def test_a_cluster_without_hooks_says_so_at_the_field(cluster, visitor):
+    server = PaiServer()
+    try:
+        cluster.ok("cluster.add", "hookless", server.uri, "--user", USER, OPENPAI_PASSWORD=PASSWORD)
+        values = {"draft": "hookless", "command": "true", "notify": "https://ntfy.sh/x"}
+        found = visitor.post("/c/hookless/submit/check", values, headers=JSON).json()
+        assert found["field"] == "notify" and "keeps no hooks" in found["problem"]
+        assert "“Notify at the end”" in found["problem"] and "--" not in found["problem"]
+        page = visitor.post("/c/hookless/submit", values)
+        assert page.status_code == 404 and "keeps no hooks" in page.text
+    finally:
+        server.close()
 
 
 def test_secrets_do_not_come_back_with_the_form(visitor):
@@ -381,6 +420,9 @@ def test_other_users_get_nothing_of_the_project(cluster, visitor):
         theirs = web.post(f"{visitor.root}{FORM}/preview", data=values, headers=JSON, timeout=60).json()
         ours = visitor.post(f"{FORM}/preview", values | {"csrf": visitor.token}, headers=JSON).json()
         assert "mine.txt" in dict(ours["files"]) and theirs["files"] == []
+        values["notify"] = "env:HOME"
+        page = web.post(f"{visitor.root}{FORM}/check", data=values, headers=JSON, timeout=60).json()
+        assert page["field"] == "notify" and "for the portal's owner; enter the address" in page["problem"]
         assert "template=mine" in visitor.get(HERE).text
     finally:
         (cluster.project / "invoke.yaml").unlink()

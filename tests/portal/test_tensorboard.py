@@ -74,6 +74,19 @@ def test_jobs_without_event_files_and_unknown_jobs_are_one_line(cluster, jobs):
     assert (ran.code, ran.err) == (120, "error: a port is a number from 0 to 65535, got 65536\n")
 
 
+def test_a_program_serves_several_jobs(cluster, jobs):
+    code = (
+        "from openpai_tasks import Cluster, Job; cluster = Cluster('local')\n"
+        "with cluster.tensorboard('board-*', Job('plain')) as board: print(board.jobs, board.missing)\n"
+        "try: cluster.tensorboard()\n"
+        "except Exception as err: print(err)\n"
+    )
+    ran = cluster.run(sys.executable, "-c", code)
+    assert ran.out.splitlines()[0] == "['board-1', 'board-2'] ['plain']", ran.err
+    assert ran.out.splitlines()[1].startswith("name a job, a sweep, a pattern such as 'train-*'")
+    assert not list((cluster.home / "tensorboard").iterdir()) and not processes(cluster.home)
+
+
 def test_the_portal_starts_it_for_one_browser(cluster, jobs, visitor, link):
     text = visitor.get("/c/local/jobs/board-1").text
     assert 'action="/c/local/tensorboard"' in text and ">TensorBoard</button>" in text

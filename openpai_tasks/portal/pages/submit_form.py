@@ -11,7 +11,9 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from openpai_tasks import sdk
-from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.errors import ConfigError, InvalidOption, PaiError
+from openpai_tasks.hooks import hook
+from openpai_tasks.hooks.hook import JobHooks
 from openpai_tasks.portal.labels import LABELS
 from openpai_tasks.portal.pages.job import check_files, find_job
 from openpai_tasks.portal.pages.job_document import resubmission_values, wants_resume, with_dependents
@@ -220,6 +222,8 @@ def _read(request: PortalRequest) -> FormJob:
     if sent.names:
         given["sources"] = sent.names
     options = sdk.jobs.read_options(given)
+    hooks = JobHooks(options.notify)
+    sdk.jobs.hooks_to_notify(request.client, hooks, is_watched=False, is_asked=bool(options.notify))
     settings = _settings(request, options)
     mounts = () if request.session.only else sdk.files.mounts(settings)
     hidden, here = dict(_pairs(request, "secret")), sent.folder if sent.names else request.project
@@ -246,12 +250,20 @@ def _given(request: PortalRequest) -> dict[str, Any]:
     given: dict[str, Any] = {"command": form.get("command", "")}
     given |= {name: form.get(name, "") for name in TEXTS}
     given |= {name: read(name, parse_int, form[name]) for name in NUMBERS if form.get(name)}
+    given["notify"] = _check_address(request, form.get("notify", ""))
     for name, separator in LISTS.items():
         given[name] = tuple(word.strip() for word in form.get(name, "").split(separator) if word.strip())
     option = AFTER.get(form.get("after_when", ""), "after")
     given[option] = tuple(name.strip() for name in form.get("after", "").split(",") if name.strip())
     given |= {"env": dict(_pairs(request, "env")), "secret": tuple(dict(_pairs(request, "secret")))}
     return {name: value for name, value in given.items() if value not in ("", (), {})}
+
+
+def _check_address(request: PortalRequest, text: str) -> str:
+    """Return the address to notify; the variables of this process are only for the portal's owner."""
+    if text and read("notify", hook.parse, {"post": text}).post.startswith("env:") and request.session.only:
+        raise InvalidOption("notify", ": env:NAME is for the portal's owner; enter the address itself")
+    return text
 
 
 def _pairs(request: PortalRequest, kind: str) -> list[tuple[str, str]]:

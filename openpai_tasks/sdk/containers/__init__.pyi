@@ -14,7 +14,7 @@ from .files import get as get
 from .files import open_files as open_files
 from .files import put as put
 from .forwarding import Forward as Forward
-from .forwarding import find_ports as find_ports
+from .forwarding import forward_ports as forward_ports
 from .forwarding import parse_port as parse_port
 from .forwarding import parse_reverse_ports as parse_reverse_ports
 from .interactive import NAME as NAME

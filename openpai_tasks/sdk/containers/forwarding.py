@@ -18,8 +18,11 @@ from openpai_tasks.net.addresses import LAST_PORT
 from openpai_tasks.protocol.document.ports import listening_ports
 from openpai_tasks.protocol.fields import whole
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk.containers import endpoints
+from openpai_tasks.sdk.containers.endpoints import Container, RunningJob
 from openpai_tasks.sdk.ssh.connection import LOOPBACK, Remote
 from openpai_tasks.sdk.ssh.login_errors import NotListening
+from openpai_tasks.settings.config import Settings
 
 if TYPE_CHECKING:
     import paramiko
@@ -132,21 +135,19 @@ class Forward:
         self._reported: set[object] = set()  # ports where nothing listens
         self._listeners: list[tuple[socket.socket, int]] = []
         try:
-            self._listeners = [(_listen(one, word), one.there) for one in ports]
+            for one in ports:
+                self._listeners.append((_listen(one, word), one.there))
         except BaseException:
             self.close()
             raise
+        self.ports = tuple(Port(there, one.getsockname()[1]) for one, there in self._listeners)
+        """The ports, with the numbers chosen for any free port."""
 
     def __enter__(self) -> Forward:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    @property
-    def ports(self) -> tuple[Port, ...]:
-        """The ports, with the numbers chosen for any free port."""
-        return tuple(Port(there, listener.getsockname()[1]) for listener, there in self._listeners)
 
     def start(self) -> Forward:
         """Connect, and begin to accept connections."""
@@ -169,7 +170,12 @@ class Forward:
             pause = min(pause * 2, LONGEST_PAUSE)
         return ""
 
+    def serve_in_background(self) -> None:
+        """Keep the connection in a thread, until ``close`` or the end of the job."""
+        threading.Thread(target=self._serve_and_report, name="forward", daemon=True).start()
+
     def close(self) -> None:
+        """Disconnect, and stop listening."""
         self._ended.set()
         for listener, _ in self._listeners:
             with contextlib.suppress(OSError):
@@ -177,6 +183,15 @@ class Forward:
             listener.close()
         if self._remote is not None:
             self._remote.close()
+
+    def _serve_and_report(self) -> None:
+        try:
+            why = self.serve()
+        except PaiError as err:
+            why = str(err)
+        if not self._ended.is_set():
+            self._say(f"{why}: forwarding has ended")
+            self.close()
 
     def _open(self) -> Remote:
         """Connect, and listen on the ports that lead here."""
@@ -255,6 +270,29 @@ class Forward:
         with contextlib.closing(channel), contextlib.suppress(OSError, EOFError):
             visitor.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _pump(visitor, channel, self._ended)
+
+
+def forward_ports(
+    client: Backend,
+    found: RunningJob,
+    container: Container,
+    settings: Settings,
+    ports: Sequence[Port],
+    reverse: Sequence[ReversePort],
+    say: Say,
+) -> Forward:
+    """Return a forward that looks up the container for every connection: it may have been restarted."""
+
+    def connect() -> Remote:
+        now = endpoints.reach(client, found.job.key, settings)
+        same = endpoints.first_running(now, container.role, container.index)
+        return endpoints.open_remote(client, now, same, settings)
+
+    def over() -> str:
+        return endpoints.explain_end(client, found, container)
+
+    wanted = find_ports(client, found.job, container.role, container.index, ports)
+    return Forward(connect, wanted, say, over, reverse=reverse)
 
 
 def _listen(wanted: Port, word: str) -> socket.socket:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from openpai_tasks import hooks as delivery
-from openpai_tasks.backends.base import Backend, require
+from openpai_tasks.backends.base import Backend, unsupported
 from openpai_tasks.errors import ConfigError, Unreachable
 from openpai_tasks.hooks import hook
 from openpai_tasks.hooks.hook import END, Hook, JobHooks
@@ -38,7 +38,9 @@ def hooks_to_notify(client: Backend, given: JobHooks, is_watched: bool, is_asked
     if client.capabilities.hooks or not given.hooks:
         return ()
     if is_asked and not is_watched:
-        require(client, "hooks")
+        refusal = unsupported(client, "hooks")
+        refusal.field = "notify"
+        raise refusal
     return given.hooks if is_watched else ()
 
 

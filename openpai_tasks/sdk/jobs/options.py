@@ -201,7 +201,12 @@ def check_idle_stop(policy: JobPolicy, gpus: Iterable[int | None]) -> None:
 def request_hooks(options: JobOptions, settings: Settings | None = None) -> tuple[str, ...]:
     """Return the hooks of the options and, with ``settings``, those of every job."""
     every = map(hook.parse, settings.notify) if settings else ()
-    return tuple(one.resolved().dump() for one in (*options.notify, *every))
+    try:
+        own = [one.resolved() for one in options.notify]
+    except ConfigError as err:
+        err.field = "notify"
+        raise
+    return tuple(one.dump() for one in (*own, *(one.resolved() for one in every)))
 
 
 def is_memory_asked(settings: Settings) -> bool:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from openpai_tasks.render import Page, TextTable
     from openpai_tasks.sdk.containers.endpoints import Container, RunningJob
     from openpai_tasks.sdk.containers.fanout import CommandResult
-    from openpai_tasks.sdk.containers.forwarding import Forward, Port, ReversePort
     from openpai_tasks.sdk.containers.keepalive import ContainerStay
     from openpai_tasks.sdk.containers.top import ContainerUsage, GpuUsage
     from openpai_tasks.sdk.ssh.connection import Remote
@@ -78,27 +77,6 @@ def show_failures(ended: Sequence[CommandResult]) -> int:
         elif one.code:
             say(f"{one.container}: exit code {one.code}")
     return max((one.code for one in ended), default=0)
-
-
-def forward(
-    client: Backend,
-    found: RunningJob,
-    container: Container,
-    given: Settings,
-    ports: Sequence[Port],
-    reverse: Sequence[ReversePort],
-) -> Forward:
-    """Return a forward that looks up the container for every connection: it may have been restarted."""
-
-    def connect() -> Remote:
-        now = sdk.containers.reach(client, found.job.key, given)
-        same = sdk.containers.first_running(now, container.role, container.index)
-        return sdk.containers.open_remote(client, now, same, given)
-
-    def over() -> str:
-        return sdk.containers.explain_end(client, found, container)
-
-    return sdk.containers.Forward(connect, ports, say, over, reverse=reverse)
 
 
 def skip_ended(found: RunningJob, among: Sequence[Container]) -> tuple[Container, ...]:
