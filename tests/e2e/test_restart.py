@@ -139,6 +139,19 @@ def test_a_restart_keeps_running_jobs_and_applies_changed_settings(shell: Shell,
     assert runs.read_text() == "run\n"
 
 
+def test_a_restart_applies_the_default_of_a_setting_that_was_unset(shell: Shell) -> None:
+    shell.ok("config.set", "local.enforce=true", "local.body-limit=200", OPENPAI_TRUST=str(shell.project))
+    shell.ok("cluster.start", OPENPAI_TRUST=str(shell.project))
+    assert json.loads(record(shell))["options"]["enforce"] == "true"
+    shell.ok("config.unset", "local.enforce")
+    ran = shell.ok("job.list", OPENPAI_TRUST=str(shell.project))
+    assert "local.enforce is still true; it changes to gpu after `inv cluster.restart`" in ran.err
+    ran = shell.ok("cluster.restart", OPENPAI_TRUST=str(shell.project))
+    assert "kept from" not in ran.err
+    options = json.loads(record(shell))["options"]
+    assert (options["enforce"], options["body_limit"]) == ("gpu", 200)
+
+
 def test_a_server_of_another_version_is_reported_and_of_another_minor_version_refused(shell: Shell) -> None:
     shell.ok("cluster.start")
     path = shell.home / "local/server.json"
