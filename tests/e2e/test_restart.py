@@ -241,3 +241,14 @@ def test_an_option_of_another_engine_is_refused_while_the_server_runs(shell):
     refused = shell.inv("cluster.start", "--option", "kubernetes-namespace=lab")
     line = "--option: the engine process has no option 'kubernetes-namespace'"
     assert refused.code == exits.BAD_INPUT and refused.err == f"error: {line}\n"
+
+
+def test_a_home_whose_path_is_too_long_for_the_database_is_reported(shell: Shell, tmp_path: Path) -> None:
+    home = tmp_path.joinpath(*["d" * 100] * 5)
+    ran = shell.inv("cluster.start", OPENPAI_HOME=str(home))
+    length = len(f"{home}/local")
+    reason = f"the path of its folder has {length} bytes, and SQLite can use 493 at most: set OPENPAI_HOME to"
+    assert ran.code == 121 and reason in ran.err and ran.err.count("\n") == 1, ran
+    longest = str(home)[: 493 - len("/local")]
+    shell.ok("cluster.start", OPENPAI_HOME=longest)
+    shell.ok("cluster.stop", OPENPAI_HOME=longest)
