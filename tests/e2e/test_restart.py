@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from openpai_tasks import __version__, exits
-from openpai_tasks.sdk.clusters.start_options import LocalOptions
-from openpai_tasks.settings.config import VARIABLES
+from openpai_tasks.errors import Unreachable
+from openpai_tasks.sdk.clusters import embedded
+from openpai_tasks.sdk.clusters.start_options import LocalOptions, start_request
+from openpai_tasks.settings.config import VARIABLES, Settings
 from openpai_tasks.tasks import cluster as tasks
 from tests import processes
 from tests.conftest import BIN, Shell
@@ -252,3 +254,14 @@ def test_a_home_whose_path_is_too_long_for_the_database_is_reported(shell: Shell
     longest = str(home)[: 493 - len("/local")]
     shell.ok("cluster.start", OPENPAI_HOME=longest)
     shell.ok("cluster.stop", OPENPAI_HOME=longest)
+
+
+def test_a_command_whose_server_ends_meanwhile_says_how_to_start_it_again(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENPAI_HOME", str(shell.home))
+    shell.ok("cluster.start")
+    client = embedded.connect(start_request(Settings.load()), print)
+    kill(shell)
+    with pytest.raises(Unreachable, match=r"refused \(it has ended; `pai cluster.start` starts it again\)$"):
+        client.count_jobs("RUNNING")
