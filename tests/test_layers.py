@@ -101,7 +101,7 @@ MAY_IMPORT = {
     "storage.patterns": STORE | {"storage.location", "text.wildcards"},
     "storage.copying": COPYING | {"compat", "exits", "settings.home", "text"},
     "storage.job_files": STORE
-    | {"protocol.document", "files.regular", "settings.trust", "text.wildcards"}
+    | {"protocol.document", "files.regular", "settings.trust", "text.plurals", "text.wildcards"}
     | {"storage.copying.transfer", "storage.local.store", "files.tar_headers"},
     "storage.packing": COPYING | {"storage.copying", "storage.protobuf", "files.tar_headers"},
     "storage.fsspec": COPYING | {"storage.copying"},

@@ -64,6 +64,21 @@ def found(folder: Path, program: str) -> Iterator[ServerProcess]:
             os.close(handle)
 
 
+def last_line(log: Path, start: int = 0) -> str:
+    """Return the last line that a server has written to its log after ``start``, or why there is none."""
+    with log.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode("utf-8", "replace").split("\n")
+    if last := next((line.strip() for line in reversed(lines) if line.strip()), ""):
+        return last.removeprefix("error: ")
+    try:
+        with log.open("ab", buffering=0) as file:
+            file.write(b"\n")
+    except OSError as err:  # the disk may be full
+        return str(err.strerror)
+    return "it printed nothing"
+
+
 def _noted_pid(folder: Path) -> int:
     """Return the pid in the lock file; earlier releases wrote it to another file only."""
     with suppress(OSError, ValueError):

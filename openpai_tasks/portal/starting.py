@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from openpai_tasks.errors import ConfigError, TimedOut, Unreachable
@@ -45,9 +47,26 @@ def _ensure(folder: Path, project: Path, port: int = 0, environment: Mapping[str
 
 def running_portal(own_home: Path) -> str:
     """Return the address of the last started portal of any project; empty if none runs."""
-    folders = (own_home / PORTALS).glob("*")
-    found = [facts for folder in folders if (facts := lock.read_status(folder))]
+    found = _running_portals(own_home)
     return str(max(found, key=lambda facts: int(facts.get("started", 0)))["uri"]) if found else ""
+
+
+def describe_portals(here: Path) -> list[str]:
+    """Return a line for each portal that runs, with the command that ends it."""
+    lines = []
+    for facts in _running_portals(home()):
+        project, stop = Path(facts["project"]), command("cluster.portal", "--stop")
+        if Path(facts["home"]) != portal_folder(project):  # it serves no project
+            stop = f"kill {facts['pid']}"
+        elif project != here:
+            stop = f"(cd {shlex.quote(str(project))} && {stop})"
+        lines.append(f"the portal at {facts['uri']} still runs; `{stop}` ends it")
+    return lines
+
+
+def _running_portals(own_home: Path) -> list[dict[str, Any]]:
+    folders = sorted((own_home / PORTALS).glob("*"))
+    return [facts for folder in folders if (facts := lock.read_status(folder))]
 
 
 def any_portal(own_home: Path, environment: Mapping[str, str]) -> str:
@@ -110,14 +129,8 @@ def _start(
     limit = time.monotonic() + START_SECONDS
     while not (facts := lock.read_status(folder)):
         if started.poll() is not None:
-            raise Unreachable(f"the portal did not start: {_last_line(log)} (see {log})")
+            raise Unreachable(f"the portal did not start: {process.last_line(log)} (see {log})")
         if time.monotonic() > limit:
             raise TimedOut(f"waited {START_SECONDS:.0f} s for the portal to start (see {log})")
         time.sleep(POLL_SECONDS)
     return facts
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-    return last.removeprefix("error: ")

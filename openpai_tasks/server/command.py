@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
 import resource
 import sqlite3
 import sys
@@ -28,6 +29,7 @@ from openpai_tasks.settings.engines import DEFAULT, ENFORCE, REFUSE_GPUS, REFUSE
 from openpai_tasks.settings.keeping import EVERYTHING
 
 MOST_KILOBYTES = 16 * 1024  # parsing a document of this size takes a minute
+LONGEST_HOME = 504 - len("/cluster.db")  # bytes, beyond which SQLite opens no database with a log
 PAUSE = 60.0  # seconds
 
 
@@ -78,6 +80,9 @@ def run(options: ClusterOptions, port: int) -> None:
         cluster = EmbeddedCluster(options)
     except (OSError, sqlite3.Error) as err:
         lost = isinstance(err, sqlite3.DatabaseError) and not isinstance(err, sqlite3.OperationalError)
+        if (length := len(os.fsencode(options.home.absolute()))) > LONGEST_HOME:
+            most = f"SQLite can use {LONGEST_HOME} at most: set OPENPAI_HOME to a shorter path"
+            raise ConfigError(f"the path of its folder has {length} bytes, and {most}") from err
         hint = "; to start without its jobs, move cluster.db away" if lost else ""
         raise ConfigError(f"cannot use the folder {options.home}: {err}{hint}") from err
     try:

@@ -10,11 +10,13 @@ import contextlib
 import os
 import shlex
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 VARIABLE = "OPENPAI_TRUST"
 MOST_LINKS = 40
+CACHE = "__pycache__"
 
 
 def problem(*files: str | Path) -> str:
@@ -49,7 +51,7 @@ def is_trusted_by_variable(path: str | Path) -> bool:
 def project_of(file: str | Path) -> Path:
     """Return the project folder that a file belongs to."""
     folder = Path(os.path.abspath(file)).parent
-    return folder.parent if folder.name == ".openpai" else folder
+    return folder.parent if folder.name in (".openpai", CACHE) else folder
 
 
 def everything_in(folder: Path) -> Iterator[Path]:
@@ -64,6 +66,14 @@ def everything_in(folder: Path) -> Iterator[Path]:
             seen.add(real)
             with contextlib.suppress(PermissionError):
                 todo += [Path(path, name) for name in os.listdir(real)]
+
+
+def allow_bytecode() -> None:
+    """Let Python write .pyc files, which Invoke forbids, unless the umask lets others write their folder."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    is_shared = not mask & stat.S_IWOTH or not (mask & stat.S_IWGRP or _is_private_group(os.getegid()))
+    sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode) or is_shared
 
 
 def _path_parts(path: str) -> Iterator[str]:
@@ -98,7 +108,8 @@ def _problem_at(place: str, folder: Path) -> str:
         return f"{place} belongs to {owner} (`{allow}` if you trust {owner})"
     if stat.S_ISLNK(found.st_mode) or not _is_writable_by_others(found):
         return ""
-    end = f"chmod go-w {shlex.quote(place)}"
+    change = "chmod -R go-w" if os.path.basename(place) == CACHE else "chmod go-w"
+    end = f"{change} {shlex.quote(place)}"
     return f"other users can write {place} (`{end}` prevents that, `{allow}` if you trust them)"
 
 

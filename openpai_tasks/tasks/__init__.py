@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+from openpai_tasks.settings.ownership import allow_bytecode
 
 # Invoke forbids writing .pyc files before it loads a tasks.py, which would make every start compile us again.
-sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
+allow_bytecode()
 
 import copy  # noqa: E402
 from collections.abc import Callable  # noqa: E402

@@ -303,6 +303,7 @@ def stop(c: Context, keep_jobs: bool = False, force: bool = False) -> None:
     """Stop the embedded cluster and its jobs."""
     stopped = sdk.clusters.stop_embedded(keep_jobs, say, force, settings(c).http_timeout)
     say("stopped the embedded cluster" if stopped else "the embedded cluster was not running")
+    views.browsing.report_portals()
 
 
 @task(

@@ -71,6 +71,7 @@ def unset(c: Context, names: list[str], is_global: bool = False) -> None:
         given = [name if name in kept else user_settings.config.find(name).name for name in needed]
         removed = user_settings.config.change_defaults(path, {}, given)
         if removed:
+            sdk.clusters.forget_settings(removed)
             say(f"unset {', '.join(removed)} in {path}")
         if absent := [name for name in given if name not in removed]:
             say(f"not set in {path}: {', '.join(absent)}")

@@ -124,7 +124,7 @@ class PaiProgram(Program):
     def parse_core(self, argv: list[str] | None) -> None:
         super().parse_core(argv)
         apply_verbosity(self)
-        sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
+        ownership.allow_bytecode()
 
     def parse_core_args(self) -> None:
         """Parse Invoke's own flags with our parser; keep a completion script until the tasks are known."""

@@ -40,7 +40,7 @@ def test_a_word_that_is_no_address_is_not_the_value_of_the_flag(cluster):
     ran = cluster.inv("job.sub", "true", f"--notify=ftp://{PATH}")
     assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1) and PATH not in ran.err
     assert ran.err.startswith("error: --notify has an invalid address: expected https://")
-    for line in (("job.sub", "true", "--notify="), ("job.wait", "bare", "--notify=")):
+    for line in (("job.sub", "true", "--notify="), ("job.wait", "bare", "--notify", "")):
         ran = cluster.inv(*line)
         assert (ran.code, ran.err.count("\n")) == (120, 1)
         assert ran.err.startswith("error: --notify has an empty address: expected https://")

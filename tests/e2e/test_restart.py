@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from openpai_tasks import __version__, exits
-from openpai_tasks.sdk.clusters.start_options import LocalOptions
+from openpai_tasks.errors import Unreachable
+from openpai_tasks.sdk.clusters import embedded
+from openpai_tasks.sdk.clusters.start_options import LocalOptions, start_request
 from openpai_tasks.server.state.state import now
-from openpai_tasks.settings.config import VARIABLES
+from openpai_tasks.settings.config import VARIABLES, Settings
 from openpai_tasks.tasks import cluster as tasks
 from tests import processes
 from tests.conftest import BIN, Shell
@@ -156,6 +158,19 @@ def test_a_restart_keeps_running_jobs_and_applies_changed_settings(shell: Shell,
     assert runs.read_text() == "run\n"
 
 
+def test_a_restart_applies_the_default_of_a_setting_that_was_unset(shell: Shell) -> None:
+    shell.ok("config.set", "local.enforce=true", "local.body-limit=200", OPENPAI_TRUST=str(shell.project))
+    shell.ok("cluster.start", OPENPAI_TRUST=str(shell.project))
+    assert json.loads(record(shell))["options"]["enforce"] == "true"
+    shell.ok("config.unset", "local.enforce")
+    ran = shell.ok("job.list", OPENPAI_TRUST=str(shell.project))
+    assert "local.enforce is still true; it changes to gpu after `inv cluster.restart`" in ran.err
+    ran = shell.ok("cluster.restart", OPENPAI_TRUST=str(shell.project))
+    assert "kept from" not in ran.err
+    options = json.loads(record(shell))["options"]
+    assert (options["enforce"], options["body_limit"]) == ("gpu", 200)
+
+
 def test_a_server_of_another_version_is_reported_and_of_another_minor_version_refused(shell: Shell) -> None:
     shell.ok("cluster.start")
     path = shell.home / "local/server.json"
@@ -245,3 +260,25 @@ def test_an_option_of_another_engine_is_refused_while_the_server_runs(shell):
     refused = shell.inv("cluster.start", "--option", "kubernetes-namespace=lab")
     line = "--option: the engine process has no option 'kubernetes-namespace'"
     assert refused.code == exits.BAD_INPUT and refused.err == f"error: {line}\n"
+
+
+def test_a_home_whose_path_is_too_long_for_the_database_is_reported(shell: Shell, tmp_path: Path) -> None:
+    home = tmp_path.joinpath(*["d" * 100] * 5)
+    ran = shell.inv("cluster.start", OPENPAI_HOME=str(home))
+    length = len(f"{home}/local")
+    reason = f"the path of its folder has {length} bytes, and SQLite can use 493 at most: set OPENPAI_HOME to"
+    assert ran.code == 121 and reason in ran.err and ran.err.count("\n") == 1, ran
+    longest = str(home)[: 493 - len("/local")]
+    shell.ok("cluster.start", OPENPAI_HOME=longest)
+    shell.ok("cluster.stop", OPENPAI_HOME=longest)
+
+
+def test_a_command_whose_server_ends_meanwhile_says_how_to_start_it_again(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENPAI_HOME", str(shell.home))
+    shell.ok("cluster.start")
+    client = embedded.connect(start_request(Settings.load()), print)
+    kill(shell)
+    with pytest.raises(Unreachable, match=r"refused \(it has ended; `pai cluster.start` starts it again\)$"):
+        client.count_jobs("RUNNING")

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.conftest import PROJECT_TASKS, Shell
+from tests.notebook_files import write
 
 
 def submit(shell, command, *flags, **environment):
@@ -298,6 +299,21 @@ def test_exact_reports_what_cannot_be_repeated(other):
     assert ran.code == 120 and "uncommitted changes" in ran.err and "cannot restore them" in ran.err
     git(shell, "checkout", "-q", "--", "code.py")
     assert shell.ok("job.resubmit", clean, "--exact", "--follow").out == "1\n"
+
+
+def test_what_is_left_out_of_the_sources_is_named_again(other):
+    folder = other.project / "src"
+    folder.mkdir()
+    (folder / "code.py").write_text("print(1)\n")
+    (folder / "broken").symlink_to("nowhere")
+    name = run(other, "python3 src/code.py", "partly", "--sources", "src")
+    (storage(other) / record(other, name)["archive"]).unlink()
+    ran = other.ok("job.resubmit", name, "--exact", "--follow")
+    assert ran.out == "1\n" and "warning: left out of the sources: src/broken (" in ran.err
+    write(other.project / "some.ipynb", "print(1)")
+    other.ok("notebook.run", "some.ipynb", "--sources", "src", "--detach")
+    ran = other.ok("notebook.resubmit", "some.ipynb", "--preview")
+    assert "warning: left out of the sources: src/broken (" in ran.err
 
 
 def test_exact_needs_a_record_and_takes_no_changes(cluster):

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from openpai_tasks.portal.starting import PROGRAM
-from tests.conftest import make_shell
+from tests.conftest import Shell, make_shell
 from tests.portal.conftest import Visitor
 from tests.ports import free_port
 from tests.processes import kill
@@ -218,3 +218,18 @@ def test_a_restart_signs_everybody_out_but_unused_links_still_work(own):
     assert "/sign-in" in visitor.get("/c/local/jobs").url
     assert requests.get(unused, timeout=60).url.endswith("/c/local/jobs")
     assert requests.get(fresh, timeout=60).url.endswith("/c/local/jobs")
+
+
+def test_cluster_stop_names_the_portals_that_still_run(own, tmp_path):
+    own.ok("job.list")
+    link(own)
+    (tmp_path / "two words").mkdir()
+    [uri] = [one["uri"] for one in facts(own)]
+    line = f"the portal at {uri} still runs; `inv cluster.portal --stop` ends it\n"
+    assert own.ok("cluster.stop").err.endswith(f"stopped the embedded cluster\n{line}")
+    other = Shell(tmp_path / "two words", own.home)
+    err = other.pai("cluster.stop").err
+    stop = f"(cd {own.project} && pai cluster.portal --stop)"
+    assert err == f"the embedded cluster was not running\nthe portal at {uri} still runs; `{stop}` ends it\n"
+    assert own.run("sh", "-c", stop).code == 0
+    assert own.ok("cluster.stop").err == "the embedded cluster was not running\n"

@@ -263,6 +263,8 @@ def test_compiled_invoke_py_in_a_folder_of_others_is_not_run(project):
     (project.folder / "__pycache__").chmod(0o777)
     ran = project.pai("config.show")
     assert ran.code == 0 and "mine" not in ran.out and "invoke.py is ignored: " in ran.err
+    assert f"`chmod -R go-w {project.folder}/__pycache__`" in ran.err
+    assert f"`export OPENPAI_TRUST={project.folder}`" in ran.err
 
 
 # Files that are too large to be read, or that never end

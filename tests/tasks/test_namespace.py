@@ -144,6 +144,19 @@ def test_modules_of_the_project_are_compiled_once(shell):
     assert list((shell.project / "__pycache__").glob("helper*.pyc"))
 
 
+@pytest.mark.parametrize("program", ["inv", "pai"])
+def test_compiled_modules_of_the_project_are_never_writable_by_others(shell, program):
+    (shell.project / "tasks.py").write_text(
+        "from invoke import task\nfrom openpai_tasks.tasks import namespace\nimport helper\n\n"
+        "@task\ndef hello(c):\n    print('hello')\n"
+    )
+    (shell.project / "helper.py").write_text("")
+    (shell.project / "invoke.py").write_text("openpai = {'cpu': 2}\n")
+    twice = f"umask 000; {program} hello && {program} hello && pai hello"
+    ran = shell.run("bash", "-c", twice, PYTHONDONTWRITEBYTECODE="")
+    assert (ran.code, ran.out, ran.err) == (0, "hello\n" * 3, "")
+
+
 def test_flags_of_jobs_are_the_options_of_jobs():
     from openpai_tasks.sdk.jobs import options
     from openpai_tasks.tasks.views import job_flags

@@ -208,9 +208,9 @@ def test_symlinks_in_sources_are_followed_only_if_the_user_typed_the_sources(pro
         project.write(OWN, "sources: [src]\n")
     row = next(row for row in json.loads(project.pai("config.show", "-o", "json").out) if "within" in row)
     assert (row["name"], row["within"]) == ("sources", str(project.folder))
-    assert len(collect(Settings.load(None, {"sources": ["src"]}).sources, project.folder)) == 2
+    assert len(collect(Settings.load(None, {"sources": ["src"]}).sources, project.folder).files) == 2
     assert project.pai("config.set", "sources=src").code == 0
-    assert len(collect(Settings.load().sources, project.folder)) == 2
+    assert len(collect(Settings.load().sources, project.folder).files) == 2
 
 
 # Trusting a folder

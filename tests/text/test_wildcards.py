@@ -99,7 +99,7 @@ def test_named_folder_that_is_ignored_sends_only_what_a_rule_includes(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / ".gitignore").write_text("out/\n!out/keep\n")
-    assert [source.name for source in collect(["out"], tmp_path)] == ["out/keep"]
+    assert [source.name for source in collect(["out"], tmp_path).files] == ["out/keep"]
 
 
 def test_huge_ignore_file_and_huge_line_are_refused_in_one_line(tmp_path):

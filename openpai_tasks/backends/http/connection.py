@@ -272,6 +272,10 @@ class ServerConnection:
             reason = f"no data arrived within {seconds:g} s (the setting http-timeout)"
         else:
             reason = str(own or cause(err))
+            if self.cluster.is_embedded and any(
+                isinstance(one, ConnectionRefusedError) for one in chain(err)
+            ):
+                reason += f" (it has ended; `{command('cluster.start')}` starts it again)"
         is_outage = not isinstance(err, ValueError) and not isinstance(own, AnswerTooLarge)
         return Unreachable(f"no answer from {self._where()}: {reason}", is_outage)
 

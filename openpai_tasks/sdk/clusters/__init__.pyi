@@ -40,4 +40,5 @@ from .ssh_machines import address_and_kind as address_and_kind
 from .ssh_machines import install_on as install_on
 from .ssh_machines import restart_server as restart_server
 from .ssh_machines import tunnel_status as tunnel_status
+from .start_options import forget_settings as forget_settings
 from .start_options import start_request as start_request

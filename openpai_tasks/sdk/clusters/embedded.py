@@ -445,7 +445,8 @@ def _start(options: LocalOptions, *flags: str) -> None:
     )
     if started.poll() is None:
         return
-    problem = f"the embedded cluster did not start: {_last_line(end)}"
+    reason = in_this_program(process.last_line(_log(), end))
+    problem = f"the embedded cluster did not start: {reason}"
     if "cluster.db" in before:
         problem += f" (see {_log()})"
     else:
@@ -479,15 +480,6 @@ def _stop_jobs(say: Say) -> int:
 
 def _log() -> Path:
     return folder() / "server.log"
-
-
-def _last_line(start: int) -> str:
-    """Return the last line in the log, after the end of what earlier servers have written."""
-    with _log().open("rb") as log:
-        log.seek(start)
-        lines = log.read().decode("utf-8", "replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-    return in_this_program(last.removeprefix("error: "))
 
 
 def _wait_until(done: Callable[[], bool], seconds: float, what: str) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +20,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.settings.config import BUILT_IN, VARIABLES, Settings, find
 from openpai_tasks.settings.engines import AUTO, DEFAULT, ENGINES, REFUSE_GPUS, choose_engine
-from openpai_tasks.settings.home import write_private
+from openpai_tasks.settings.home import home, write_private
 from openpai_tasks.settings.keeping import EVERYTHING
 from openpai_tasks.settings.registry import LOCAL
 from openpai_tasks.text.hints import command
@@ -176,6 +176,20 @@ def read_last(folder: Path) -> LastStart:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as err:
         hint = "remove it to start the embedded cluster with your settings"
         raise ConfigError(f"cannot read {path}: {hint}") from err
+
+
+def forget_settings(names: Collection[str]) -> None:
+    """Let the next start choose the options anew that these removed settings had decided."""
+    folder = home() / LOCAL
+    path, last = folder / _FILE, read_last(folder)
+    kept = {
+        name: value
+        for name, value in last.options.items()
+        if SETTINGS.get(name, name) not in names or value != last.settings.get(name)
+    }
+    if len(kept) < len(last.options) and path.exists():
+        changed = dataclasses.replace(last, options=kept)
+        write_private(path, json.dumps(dataclasses.asdict(cast(Any, changed))) + "\n")
 
 
 def _read_old(path: Path) -> LastStart:

@@ -77,6 +77,7 @@ class Original:
     secrets: tuple[str, ...] = ()  # names; those it uses may be others
     chosen: frozenset[str] = frozenset()  # names that the user chose when it was submitted
     is_exact: bool = False  # by default, it starts fresh
+    notes: tuple[str, ...] = ()  # what the user should know about its files
 
     @property
     def stamp(self) -> Stamp:
@@ -202,12 +203,12 @@ def original_from_record(source: Backend, name: str, here: Path, say: Say, mount
     if record is None:
         raise ConfigError(f"job {name!r} cannot be repeated exactly: {_unrecorded(name, here)}")
     document = documents.recorded_document(record)
-    archive = _same_files(source, record, provenance.read_stamp(document), here, mounts)
+    archive, notes = _same_files(source, record, provenance.read_stamp(document), here, mounts)
     count = len(archive.members) if archive else 0
     say(f"repeats job {name} of {record.cluster}: its command, its settings{_describe_files(record, count)}")
     origin, user = record.origin(here), record.user
     chosen = records.chosen_secrets(source, user, record.name, record.text)
-    return Original(source, user, record.name, document, origin, archive, record.secrets, chosen, True)
+    return Original(source, user, record.name, document, origin, archive, record.secrets, chosen, True, notes)
 
 
 def _unrecorded(name: str, here: Path) -> str:
@@ -257,7 +258,7 @@ def prepare_resubmission(
         original.origin,
         tags=request.tags,
         after=checked.policy.after,
-        notes=(*notes, *([f"job {checked.name} {start.note}"] if start.note else [])),
+        notes=(*original.notes, *notes, *([f"job {checked.name} {start.note}"] if start.note else [])),
         resumes_from=start.checkpoint,
         secrets=tuple(chosen),
         hooks=read_hooks(request),
@@ -470,19 +471,22 @@ def uploaded_archive(client: Backend, user: str, stamp: Stamp, mounts: Mounts = 
         return None
 
 
-def _same_files(source: Backend, record: Record, stamp: Stamp, here: Path, mounts: Mounts) -> Archive | None:
-    """Return files with the recorded hashes: from the storage, else from this machine."""
+def _same_files(
+    source: Backend, record: Record, stamp: Stamp, here: Path, mounts: Mounts
+) -> tuple[Archive | None, tuple[str, ...]]:
+    """Return files with the recorded hashes, and notes: from the storage, else from this machine."""
     if not record.files:
-        return None
+        return None, ()
     sent = uploaded_archive(source, record.user, stamp, mounts)
     if sent and sent.files == record.files:
-        return sent
+        return sent, ()
     now: dict[str, str] = {}
     with contextlib.suppress(PaiError):
-        found = pack([*collect(record.sources, here), *runtime_files()])
+        collected = collect(record.sources, here)
+        found = pack([*collected.files, *runtime_files()])
         now = found.files
         if now == record.files:
-            return found
+            return found, collected.notes
     raise ConfigError(_describe_changes(record, now))
 
 

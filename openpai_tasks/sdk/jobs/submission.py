@@ -51,7 +51,6 @@ from openpai_tasks.storage.job_files.sources import SourceFile, collect, runtime
 from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative
 from openpai_tasks.text.hints import command
 from openpai_tasks.text.plain import one_line
-from openpai_tasks.text.plurals import name_some
 
 NO_VIRTUAL_CLUSTER = ("ForbiddenUserError", "NoVirtualClusterError")
 """How servers refuse a job for a virtual cluster that does not exist."""
@@ -148,9 +147,8 @@ def pack_files(
     request = dataclasses.replace(request, name=new_name(request.name, request.command))
     repack = functools.partial(pack_files, client, request, here, mounts, extra, archive)
     ours = {source.name for source in extra}
-    left_out = list[str]()
-    collected = collect(request.sources, here, left_out.append)
-    named = [source for source in collected if source.name not in ours]
+    collected = collect(request.sources, here)
+    named = [source for source in collected.files if source.name not in ours]
     records.remember_sources(here, request.sources, named)
     found = [*named, *extra]
     if found:
@@ -165,9 +163,7 @@ def pack_files(
         sha256 = archive.sha256 if archive else ""
         request = dataclasses.replace(request, home=seen, storage=storage, archive=sha256)
     origin = provenance.origin_of_request(here, request, archive.files if archive else {})
-    why = "broken symlinks, links to a folder above, or no regular files"
-    notes = (f"warning: left out of the sources: {name_some(left_out)} ({why})",) if left_out else ()
-    return request, JobFiles(archive, home, origin, is_name_new, notes, repack)
+    return request, JobFiles(archive, home, origin, is_name_new, collected.notes, repack)
 
 
 def build(request: JobRequest, files: JobFiles) -> Submission:

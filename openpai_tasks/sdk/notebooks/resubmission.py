@@ -195,11 +195,13 @@ def _with_current_files(source: Backend, last: Record, notebook: Notebook, here:
     with tempfile.TemporaryDirectory() as folder:
         ours = running.job_files(notebook, Path(folder))
         names = {one.name for one in ours}
-        archive = pack([*(one for one in collect(named, here) if one.name not in names), *ours])
+        collected = collect(named, here)
+        archive = pack([*(one for one in collected.files if one.name not in names), *ours])
     first = last.cloned_from or last.name
     origin = Origin(here, last.command, last.sources, archive.files, last.settings, revision(here), first)
     chosen = records.chosen_secrets(source, last.user, last.name, last.text)
-    return Original(source, last.user, last.name, document, origin, archive, last.secrets, chosen)
+    user, notes = last.user, collected.notes
+    return Original(source, user, last.name, document, origin, archive, last.secrets, chosen, notes=notes)
 
 
 def _latest(found: Iterable[Record]) -> Record | None:

@@ -144,7 +144,7 @@ def source_origins(notebook: Notebook | None, sources: tuple[str, ...], here: Pa
 
 
 def _sent(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> list[SourceFile]:
-    return [*collect(sources, here), *_notebook_source(notebook)]
+    return [*collect(sources, here).files, *_notebook_source(notebook)]
 
 
 def _notebook_source(notebook: Notebook | None) -> list[SourceFile]:

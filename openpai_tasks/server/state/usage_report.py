@@ -19,7 +19,8 @@ HOUR = 3_600_000  # ms
 
 _ATTEMPTS = """SELECT attempts.job, id, attempts.state, attempts.created,
 coalesce(attempts.launched, attempts.completed, :until) AS begun,
-tasks.launched, coalesce(tasks.completed, :until), cpu, gpu, cpu_seconds, gpu_percent
+tasks.launched, coalesce(tasks.completed, :until), cpu,
+CASE WHEN :places_late THEN gpu ELSE json_array_length(tasks.gpus) END, cpu_seconds, gpu_percent
 FROM attempts LEFT JOIN tasks
 ON tasks.job = attempts.job AND job_attempt = id AND tasks.launched IS NOT NULL
 WHERE (attempts.completed >= :since OR attempts.completed IS NULL)"""
@@ -47,18 +48,19 @@ class GroupUsage:
 
 
 def read_report(
-    database: Database, by: str, user: str, since: int, until: int, parts: int
+    database: Database, by: str, user: str, since: int, until: int, parts: int, places_late: bool = False
 ) -> list[dict[str, Any]]:
     """Return the hours of each group, from ``since`` to ``until``, and of each of some equal parts of it.
 
-    An empty ``user`` means all users. A job with several tags counts for each of them.
+    An empty ``user`` means all users. A job with several tags counts for each of them. GPUs are those that a
+    task got; an engine that places tasks late has given it what it asked for.
     """
     names: dict[str, list[str]] = {}
     for row in database.rows(GROUPS[by]) if GROUPS[by] else ():
         names.setdefault(row[0], []).append(row[1])
     groups: dict[str, GroupUsage] = {}
     waited: set[tuple[str, int]] = set()
-    values: dict[str, Any] = {"since": since, "until": until}
+    values: dict[str, Any] = {"since": since, "until": until, "places_late": places_late}
     if user:
         values |= {"first": job_key(user, ""), "last": f"{user}\x7f"}
     for job, attempt, state, created, begun, *task in database.rows(

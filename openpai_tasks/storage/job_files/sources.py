@@ -15,6 +15,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import RUNTIME
 from openpai_tasks.settings.trust import ConfinedSources
 from openpai_tasks.storage.job_files.ignore_rules import IgnoreRules, read_lines
+from openpai_tasks.text.plurals import name_some
 
 IGNORE_FILES = (".gitignore", ".paiignore")  # the later file has priority
 NEVER = IgnoreRules([".git/", "__pycache__/", ".openpai/", ".pai-runtime/", "*.pyc"])
@@ -41,24 +42,33 @@ class SourceFile:
     """The folder, or the file itself, that symlinks must not lead out of; empty if they may."""
 
 
-def collect(
-    paths: Sequence[str], root: Path, leave_out: Callable[[str], object] = lambda name: None
-) -> tuple[SourceFile, ...]:
+@dataclass(frozen=True)
+class Collected:
+    """The files to send, and a warning about what cannot be sent, if there is any."""
+
+    files: tuple[SourceFile, ...]
+    notes: tuple[str, ...] = ()
+
+
+def collect(paths: Sequence[str], root: Path) -> Collected:
     """Return every file in ``paths`` (relative to ``root``) once, sorted by name.
 
     A path that is named itself is taken even if an ignore file lists it; inside a named folder the ignore
     rules apply. A path outside ``root`` keeps only its last name. Symlinks are followed, but not out of a
-    fence. ``leave_out`` is called with what cannot be sent: broken symlinks, links to a folder above, pipes.
+    fence. Broken symlinks, links to a folder above, and pipes are left out.
     """
     found: dict[str, SourceFile] = {}
+    left_out = list[str]()
     for given in paths:
-        for source in _find(given, root, leave_out):
+        for source in _find(given, root, left_out.append):
             if isinstance(paths, ConfinedSources):
                 source = _confine(source, root, paths)
             other = found.setdefault(source.name, source)
             if other.path.resolve() != source.path.resolve():
                 raise PathError(f"two sources would both be {source.name!r}: {other.path} and {source.path}")
-    return tuple(found[name] for name in sorted(found))
+    why = "broken symlinks, links to a folder above, or no regular files"
+    notes = (f"warning: left out of the sources: {name_some(left_out)} ({why})",) if left_out else ()
+    return Collected(tuple(found[name] for name in sorted(found)), notes)
 
 
 def runtime_files() -> tuple[SourceFile, ...]:

@@ -164,7 +164,7 @@ class _Line:
                 f", but {following} is a flag (for this value, write {name}={following})" if is_flag else ""
             )
             raise UsageError(f"{name} needs a value{hint}", self.context)
-        if argument.optional and not is_optional_value(argument, following):
+        if argument.optional and following and not is_optional_value(argument, following):
             return True
         if argument.optional and self.context is not None:
             if self.context.missing_positionals():

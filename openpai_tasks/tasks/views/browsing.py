@@ -29,6 +29,12 @@ def stop_portal() -> bool:
     return starting.stop_portal(Path.cwd())
 
 
+def report_portals() -> None:
+    """Name the portals that run, and how to end them."""
+    for line in starting.describe_portals(Path.cwd()):
+        say(line)
+
+
 def show_tensorboard(board: TensorBoard, no_browser: bool) -> None:
     """Print the address, open it, and wait for Ctrl-C."""
     terminal.put(board.url)

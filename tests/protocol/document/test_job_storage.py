@@ -59,7 +59,7 @@ def archive(tmp_path):
     (project / "train.py").write_text("print('trains')")
     (project / "pkg" / "run me.sh").write_text("#!/bin/sh\necho runs\n")
     (project / "pkg" / "run me.sh").chmod(0o755)
-    made = pack(collect(["."], project))
+    made = pack(collect(["."], project).files)
     folder = tmp_path / "root" / "mnt" / "home" / ODD / "sources"
     folder.mkdir(parents=True)
     place = folder / archive_name(made.sha256)

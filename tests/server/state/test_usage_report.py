@@ -41,7 +41,7 @@ def add(
     insert(database, "attempts", **attempt)
     for number, (begin, end) in enumerate(hours):
         task = dict(uid=f"{key}{number}", job=key, task_index=number, launched=begin, completed=end)
-        insert(database, "tasks", **task, gpu=1, cpu=4, **known)
+        insert(database, "tasks", **{**task, "gpu": 1, "gpus": "[0]", "cpu": 4, **known})
 
 
 def insert(database: Database, table: str, **known: object) -> None:
@@ -86,6 +86,15 @@ def test_all_tasks_of_a_failed_attempt_count_as_failed(database):
     assert (row["gpu"], row["gpu_failed"], row["cpu_failed"]) == (4, 3, 12)
 
 
+def test_gpus_that_the_machine_does_not_have_are_not_counted(database):
+    add(database, "ann~without", 0, (0, 1), gpus="[]", state="FAILED")
+    add(database, "ann~some", 0, (0, 1), gpu=4, gpus="[0, 1]")
+    row = by(database, "user")["ann"]
+    assert (row["gpu"], row["gpu_failed"], row["cpu"], row["cpu_failed"]) == (2, 0, 8, 4)
+    [row] = read_report(database, "user", "ann", SINCE, UNTIL, 0, places_late=True)
+    assert (row["gpu"], row["gpu_failed"]) == (5, 1)
+
+
 def test_jobs_are_grouped_by_their_tags_or_by_the_sweep_in_their_document(database, tmp_path, workshop):
     add(database, "ann~none", 0, (0, 1))
     add(database, "ann~both", 0, (0, 2))
@@ -110,7 +119,7 @@ def test_the_end_of_the_last_removed_job_is_known(tmp_path):
 
 
 def test_only_attempts_of_the_span_are_read(database):
-    values = {"since": SINCE, "until": UNTIL}
+    values = {"since": SINCE, "until": UNTIL, "places_late": False}
     plan = [row["detail"] for row in database.rows(f"EXPLAIN QUERY PLAN {usage_report._ATTEMPTS}", values)]
     assert not [line for line in plan if line.startswith("SCAN")], plan
 

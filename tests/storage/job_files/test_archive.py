@@ -38,28 +38,28 @@ def content(archive):
 
 
 def test_same_files_make_the_same_archive_regardless_of_time_and_place(project, tmp_path):
-    first = pack(collect(["."], project))
+    first = pack(collect(["."], project).files)
     subprocess.run(["cp", "-R", str(project), str(tmp_path / "other")], check=True)
     (tmp_path / "other" / "key").chmod(0o600)
     for path in (tmp_path / "other").rglob("*"):
         os.utime(path, (1, 1))
-    second = pack(tuple(reversed(collect(["."], tmp_path / "other"))))
+    second = pack(tuple(reversed(collect(["."], tmp_path / "other").files)))
     assert content(first) == content(second) and first.sha256 == second.sha256
     assert first.sha256 == hashlib.sha256(content(first)).hexdigest() and first.size == len(content(first))
     (project / "b.txt").write_text("other")
-    assert pack(collect(["."], project)).sha256 != first.sha256
+    assert pack(collect(["."], project).files).sha256 != first.sha256
 
 
 def test_changed_file_mode_changes_the_archive(project):
-    before = pack(collect(["."], project))
+    before = pack(collect(["."], project).files)
     (project / "run.sh").chmod(0o644)
-    after = pack(collect(["."], project))
+    after = pack(collect(["."], project).files)
     assert before.sha256 != after.sha256
     assert [name for name in before.files if before.files[name] != after.files[name]] == ["run.sh"]
 
 
 def test_archive_is_anonymous_and_keeps_file_modes(project):
-    with tarfile.open(fileobj=io.BytesIO(content(pack(collect(["."], project))))) as tar:
+    with tarfile.open(fileobj=io.BytesIO(content(pack(collect(["."], project).files)))) as tar:
         infos = {info.name: info for info in tar}
     assert {(one.uid, one.gid, one.uname, one.gname, one.mtime) for one in infos.values()} == {
         (0, 0, "", "", MADE)
@@ -73,20 +73,20 @@ def test_tar_and_busybox_unpack_the_archive(project, tmp_path, tar):
     require(tar[0])
     target = tmp_path / "out"
     target.mkdir()
-    (tmp_path / "a.tgz").write_bytes(content(pack(collect(["."], project))))
+    (tmp_path / "a.tgz").write_bytes(content(pack(collect(["."], project).files)))
     subprocess.run([*tar, "-xzf", str(tmp_path / "a.tgz"), "-C", str(target)], check=True)
     assert subprocess.run(["diff", "-r", str(project), str(target)]).returncode == 0
     assert os.access(target / "run.sh", os.X_OK) and not os.access(target / "b.txt", os.X_OK)
 
 
 def test_received_archive_equals_the_packed_one(project):
-    made = pack(collect(["."], project))
+    made = pack(collect(["."], project).files)
     again = read_archive(made.pieces(), made.sha256)
     assert again == made and again.files == made.files and content(again) == content(made)
 
 
 def test_damaged_archive_is_refused(project):
-    made = pack(collect(["."], project))
+    made = pack(collect(["."], project).files)
     with pytest.raises(CorruptData, match=made.sha256):
         read_archive([content(made)[:-1]], made.sha256)
 

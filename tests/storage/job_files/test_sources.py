@@ -19,7 +19,7 @@ def write(root: Path, *names: str) -> None:
 
 
 def names(root: Path, *given: str) -> list[str]:
-    return [source.name for source in collect(given, root)]
+    return [source.name for source in collect(given, root).files]
 
 
 def test_a_file_keeps_its_relative_name(tmp_path):
@@ -87,9 +87,9 @@ def test_what_cannot_be_sent_is_named(tmp_path):
     os.mkfifo(tmp_path / "a" / "pipe")
     os.mkfifo(tmp_path / "a" / "ignored")
     (tmp_path / ".gitignore").write_text("ignored")
-    left_out = []
-    assert [one.name for one in collect(["."], tmp_path, left_out.append)] == [".gitignore", "a/one.py"]
-    assert left_out == ["a/above", "a/broken", "a/pipe"]
+    found = collect(["."], tmp_path)
+    assert [one.name for one in found.files] == [".gitignore", "a/one.py"]
+    assert "left out of the sources: a/above, a/broken, a/pipe (" in found.notes[0]
 
 
 def test_special_characters_in_names_are_kept(tmp_path):
@@ -116,20 +116,20 @@ def test_symlink_out_of_a_project_that_sets_its_own_sources_is_refused(tmp_path,
     for given in ("src", ".", "src/"):
         with pytest.raises(PathError, match=rf"src/{link}.* leads to .*; .*`--sources {given}`"):
             collect(ConfinedSources.within(str(root), [given]), root)
-    assert collect(["src"], root)  # typed by the user, it is allowed
+    assert collect(["src"], root).files  # typed by the user, it is allowed
 
 
 def test_symlinks_inside_a_project_are_followed(tmp_path, secret):
     root = tmp_path / "project"
     (root / "src" / "key").unlink()
     os.symlink("../lib", root / "src" / "lib")
-    found = collect(ConfinedSources.within(str(root), ["src"]), root)
+    found = collect(ConfinedSources.within(str(root), ["src"]), root).files
     assert [source.name for source in found] == ["src/lib/x.py", "src/train.py"]
 
 
 def test_symlink_out_of_a_trusted_outside_source_is_refused(tmp_path, secret):
     root = tmp_path / "project"
-    assert collect(ConfinedSources.within(str(root), ["../secret"]), root)[0].name == "secret/key"
+    assert collect(ConfinedSources.within(str(root), ["../secret"]), root).files[0].name == "secret/key"
     write(tmp_path, "other/x")
     os.symlink("../other/x", secret / "x")
     with pytest.raises(PathError, match=r"secret/x leads to"):
@@ -141,7 +141,7 @@ def test_projects_source_swapped_for_a_symlink_after_the_check_is_not_packed(tmp
     root = tmp_path / "project"
     (root / "src" / "key").unlink()
     write(tmp_path, "secret/train.py")
-    found = collect(ConfinedSources.within(str(root), ["src"]), root)
+    found = collect(ConfinedSources.within(str(root), ["src"]), root).files
     (root / swapped).rename(root / "old")
     (root / swapped).symlink_to(secret / "train.py" if swapped.endswith(".py") else secret)
     with pytest.raises(PathError, match="leads out"):
@@ -151,7 +151,7 @@ def test_projects_source_swapped_for_a_symlink_after_the_check_is_not_packed(tmp
 def test_trusted_sources_from_elsewhere_are_packed(tmp_path, secret):
     root = tmp_path / "project"
     for given in ("../secret", "../secret/key"):
-        assert len(pack(collect(ConfinedSources.within(str(root), [given]), root)).members) == 1
+        assert len(pack(collect(ConfinedSources.within(str(root), [given]), root).files).members) == 1
 
 
 def test_huge_ignore_file_ends_in_one_line(tmp_path):

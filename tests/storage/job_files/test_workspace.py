@@ -24,7 +24,7 @@ def workspace(there):
 def archive(folder, text="one"):
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(text)
-    return pack(collect(["."], folder))
+    return pack(collect(["."], folder).files)
 
 
 @pytest.fixture

@@ -59,7 +59,8 @@ def get_report(context: Context, request: Request) -> Reply:
     until, span = now(), 1000 * _number(request, "seconds", LONGEST_REPORT)
     parts = _number(request, "points", MOST_PARTS) if "points" in request.query else 0
     database = context.state.database
-    rows = read_report(database, by, "" if user == "all" else user, until - span, until, parts)
+    whose, late = "" if user == "all" else user, context.engine.places_late
+    rows = read_report(database, by, whose, until - span, until, parts, late)
     return 200, {"user": user, "until": until, "removed": last_removed_end(database), "rows": rows}
 
 
