@@ -121,8 +121,9 @@ class Feed:
         self._lock = threading.Lock()
 
     def has_after(self, number: int) -> bool:
-        """Return whether nothing after this event is lost."""
-        return self._last - len(self._kept) <= number <= self._last and not self._is_broken
+        """Return whether nothing after this event is lost; wait for a step that another reader has begun."""
+        with self._lock:
+            return self._last - len(self._kept) <= number <= self._last and not self._is_broken
 
     def read(self, number: int) -> Steps:
         """Yield the events after this number."""

@@ -261,7 +261,7 @@ def test_a_log_of_200_mb_is_searched_and_read_by_line_with_few_nodes(cluster, ta
     tab.fill("[data-log-search]", "")
     # a link to a line
     tab.click(".log-number[data-number='5']")
-    assert tab.url.endswith("/logs#L5")
+    tab.wait_for_url("**/logs#L5")
     tab.goto(f"{tab.root}/c/local/jobs")
     tab.goto(f"{tab.root}/c/local/jobs/long/logs#L123456")
     line = tab.locator(".log-line.current")
@@ -398,6 +398,26 @@ def test_a_page_starts_again_if_what_it_missed_is_no_longer_kept():
     assert [next(reader).value[0] for _ in range(3)] == ["a", "b", "c"]
     assert not feed.has_after(1) and feed.has_after(2) and feed.has_after(3) and not feed.has_after(4)
     assert [event.value[0] for event in feed.read(2)] == ["c"]
+
+
+def test_a_page_that_reconnects_during_a_step_for_its_lost_connection_continues():
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def steps():
+        yield Event("log", "a")
+        has_begun.set()
+        may_end.wait()
+        yield Event("log", "b")
+
+    feed = Feed(steps())
+    lost = feed.read(0)
+    next(lost)
+    reader = threading.Thread(target=next, args=(lost,))
+    reader.start()
+    has_begun.wait()
+    threading.Timer(0.1, may_end.set).start()
+    assert feed.has_after(1)
+    reader.join()
 
 
 def test_output_that_failed_is_not_continued():
