@@ -383,7 +383,8 @@ def test_failed_uploads_are_reported_and_foreign_pages_run_nothing(tab, home, tm
     tab.get_by_role("button", name="Replace").click()
     tab.get_by_text("taken is a folder").wait_for()
     tab.get_by_role("button", name="Close").click()
-    tab.get_by_role("link", name="page.html").click()
+    with tab.expect_console_message(lambda line: "Blocked script" in line.text):
+        tab.get_by_role("link", name="page.html").click()
     tab.frame_locator("iframe").get_by_role("heading", name="shown").wait_for()
     assert tab.title().startswith("page.html") and tab.frames[1].title() == ""
     expected = [line for line in tab.problems if "400 (Bad Request)" in line or "Blocked script" in line]

@@ -207,6 +207,7 @@ def test_metrics_are_plotted_while_the_job_runs(cluster, visitor, tab, tmp_path)
 
 def axis(picture):
     """Return the labels and titles of a plot, once it is drawn."""
+    picture.locator("text").first.wait_for()  # drawn only once Chromium knows that the plot is visible
     picture.evaluate(FRAMES)
     return picture.locator("text").all_text_contents()
 
