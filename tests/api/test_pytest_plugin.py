@@ -33,6 +33,7 @@ def test_without_the_fixture_the_environment_is_the_users():
 
 def test_a_project_tests_its_jobs_on_an_embedded_cluster(shell):
     """Neither the user's home nor the cluster that the project selects is used."""
+    (shell.project / "pytest.ini").touch()  # pytest looks for settings in no folder above
     (shell.project / "test_jobs.py").write_text(TESTS)
     (shell.project / "test_example.py").write_text("\n".join(examples("python.md", is_test=True)))
     (shell.project / "train.py").write_text(
