@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -82,18 +83,20 @@ class Kernel:
 
 @contextlib.contextmanager
 def kernel_in(shell: Shell, folder: Path | None = None, **environment: str) -> Iterator[Kernel]:
-    manager = KernelManager(kernel_name="python3")
-    manager.start_kernel(
-        cwd=str(folder or shell.project), env={**shell.environment, **environment}, extra_arguments=QUIET
-    )
-    client = manager.blocking_client()
-    try:
-        client.start_channels()
-        client.wait_for_ready(timeout=SECONDS)
-        yield Kernel(manager, client)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
+    """Start a kernel that listens on files: another process may take a port before the kernel does."""
+    with tempfile.TemporaryDirectory() as sockets:  # whose paths must be short
+        manager = KernelManager(kernel_name="python3", transport="ipc", ip=f"{sockets}/kernel")
+        manager.start_kernel(
+            cwd=str(folder or shell.project), env={**shell.environment, **environment}, extra_arguments=QUIET
+        )
+        client = manager.blocking_client()
+        try:
+            client.start_channels()
+            client.wait_for_ready(timeout=SECONDS)
+            yield Kernel(manager, client)
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
 
 
 QUIET = ["--log-level=ERROR"]
