@@ -254,7 +254,8 @@ def test_ctrl_c_and_sigterm_end_a_copy_at_once_and_cleanly(files, number, code):
         file.truncate(4 << 30)
     copying = files.start("inv", "storage.cp", "data/a.txt", "big", "copy/", "-o", "json")
     folder, ended = files.project / "copy", time.monotonic() + 60
-    while not (folder.exists() and any(part.stat().st_size for part in folder.iterdir())):
+    first = folder / "a.txt"  # before it has this name, its part may be renamed before its size is read
+    while not (first.exists() and any(part.stat().st_size for part in folder.glob(".pai-part-*"))):
         assert time.monotonic() < ended and copying.poll() is None
         time.sleep(0.005)
     copying.send_signal(number)
