@@ -64,7 +64,8 @@ def test_the_page_of_a_job_has_plots_of_its_usage(visitor, cluster, burnt):
 
 
 def test_the_report_sums_hours_their_use_and_failures(visitor, cluster, burnt):
-    cluster.inv("job.sub", "exit 3", "--job-name", "fails", "--tag", "bad", "--follow")
+    # long enough for its share of the hours not to be rounded to 0
+    cluster.inv("job.sub", "sleep 1; exit 3", "--job-name", "fails", "--tag", "bad", "--follow")
     report = cluster.ok("cluster.report", "--since", "1h", "-o", "json")
     [row] = report.json()
     assert "jobs of all users, by user, since 20" in report.err
