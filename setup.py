@@ -152,6 +152,7 @@ setup(
             "schemathesis>=4.3",
             "tensorboard>=2.16",
             "tfrecord>=1.14",
+            "typer>=0.12",
             "websocket-client>=1.7",
         ],
     },

@@ -68,6 +68,7 @@ MODULES = {
     "pyarrow": "pyarrow",
     "schemathesis": "schemathesis",
     "tfrecord": "tfrecord",
+    "typer": "typer",
     "websocket": "websocket-client",
 }
 """The Python modules that the extra `test-all` of setup.py adds to `test`, and their packages."""

@@ -248,7 +248,7 @@ def test_unknown_resources_are_refused():
 
 
 def test_wait_returns_the_status_and_result_raises(project):
-    job = submit("echo no result; exit 7")
+    job = submit("echo trained; exit 7")
     assert (job.wait().state, job.status.exit_code) == ("FAILED", 7)
     with pytest.raises(JobFailed) as caught:
         job.result()

@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 
 from openpai_tasks.causes import find_cause
 from openpai_tasks.causes.boxes import without_boxes
+from tests.needs import needs
 
 SEVERAL = (
     "the configuration of the experiment has no dataset, and no default of the project can be used either"
@@ -58,7 +58,7 @@ def test_syntax_errors_have_a_second_box(tmp_path):
     assert cause.startswith("SyntaxError: '(' was never closed (boom.py, line 3)")
 
 
-@pytest.mark.skipif(not find_spec("typer"), reason="needs typer")
+@needs("typer")
 def test_errors_of_typer_are_read(tmp_path):
     assert find_cause(run(tmp_path, TYPER, "1"), 1).headline == CAUSE.format(7)
     assert find_cause(run(tmp_path, TYPER), 2).headline.upper() == "ERROR: MISSING ARGUMENT 'LR'."

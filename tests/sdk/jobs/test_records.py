@@ -32,7 +32,7 @@ def project(tmp_path):
 
 
 def origin(project):
-    files = pack(collect(["train.py", "lib"], project)).files
+    files = pack(collect(["train.py", "lib"], project).files).files
     spec = JobRequest("python3 train.py", name="one", image="python:3", environment={"A": "value of A"})
     spec = dataclasses.replace(spec, sources=("train.py", "lib"))
     return provenance.origin_of_request(project, spec, files)
@@ -165,8 +165,8 @@ def test_record_that_came_with_a_folder_cannot_include_outside_sources(project, 
 def test_sources_that_the_user_has_named_before_can_be_repeated(project, elsewhere):
     (project / "lib" / "link").unlink()
     named = ["lib", str(elsewhere)]
-    records.remember_sources(project, named, collect(named, project))
-    assert collect(records.trusted_sources(shipped(project, *named), project), project)
+    records.remember_sources(project, named, collect(named, project).files)
+    assert collect(records.trusted_sources(shipped(project, *named), project), project).files
     (project / "lib" / "link").symlink_to(elsewhere.parent)
     with pytest.raises(PathError, match="lib/link"):
         collect(records.trusted_sources(shipped(project, *named), project), project)
@@ -175,11 +175,9 @@ def test_sources_that_the_user_has_named_before_can_be_repeated(project, elsewhe
 
 
 def test_symlinks_that_the_user_has_submitted_before_can_be_repeated(project, elsewhere):
-    records.remember_sources(project, ["lib"], collect(["lib"], project))
-    names = [
-        source.name for source in collect(records.trusted_sources(shipped(project, "lib"), project), project)
-    ]
-    assert names == ["lib/link", "lib/model.py"]
+    records.remember_sources(project, ["lib"], collect(["lib"], project).files)
+    found = collect(records.trusted_sources(shipped(project, "lib"), project), project)
+    assert [source.name for source in found.files] == ["lib/link", "lib/model.py"]
 
 
 @pytest.mark.parametrize(

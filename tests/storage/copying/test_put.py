@@ -22,7 +22,7 @@ MEGABYTE = 1 << 20
 @pytest.fixture
 def archive(tmp_path):
     (tmp_path / "data").write_bytes(os.urandom(24 * MEGABYTE))
-    return pack(collect(["data"], tmp_path))
+    return pack(collect(["data"], tmp_path).files)
 
 
 def test_sources_arrive_over_a_connection_that_is_cut(hdfs, archive, tmp_path):

@@ -148,7 +148,7 @@ def archive(tmp_path):
     (project / "train.py").write_text("print('trains')")
     (project / "pkg" / "run me.sh").write_text("#!/bin/sh\necho runs\n")
     (project / "pkg" / "run me.sh").chmod(0o755)
-    return pack(collect(["."], project))
+    return pack(collect(["."], project).files)
 
 
 def seen(store, *before):

@@ -97,7 +97,7 @@ class Outage:
         self.content = os.urandom(12 * MEGABYTE)
         (folder / "f").write_bytes(self.content)
         (folder / "data").write_bytes(os.urandom(8 * MEGABYTE))
-        self.archive = pack(collect(["data"], folder))
+        self.archive = pack(collect(["data"], folder).files)
         self.copied, self.sent, self.watch, self.is_half_sent = [], [], Half(self), threading.Event()
         threads = [threading.Thread(target=target) for target in (self.copy, self.send)]
         for thread in threads:
