@@ -38,7 +38,7 @@ def test_job_shows_in_the_list_of_openpai(user1, server):
 
 
 def test_killed_job_leaves_the_list_and_keeps_its_logs_and_files(user1):
-    user1.run("endless", "echo begun; touch made-here; exec sleep 1000")
+    user1.run("endless", "touch made-here; echo begun; exec sleep 1000")
     wait_for(lambda: "begun" in user1.logs("endless"))
     assert user1.kill("endless") == {"code": 200, "msg": ""}
     assert user1.job("endless") is None
