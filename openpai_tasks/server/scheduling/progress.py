@@ -95,7 +95,7 @@ class Progress:
     def begin(self, job: Job, tasks: Sequence[Task]) -> None:
         """Record these tasks as running, and the job with them; only then may they be started.
 
-        Those that an engine has started earlier have the time.
+        A task that its engine started earlier keeps that time.
         """
         (state, sub_state), time, count = _RUNNING, now(), len(tasks)
         begun = [max(task.created, min(task.launched or time, time)) for task in tasks]
