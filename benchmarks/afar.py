@@ -38,7 +38,7 @@ for _ in range(int(count)):
     assert answer.status == 200, answer.status
 """
 STORAGE = (b'"type":"unknown"', b'"type":  "other"')
-"""The type of the embedded cluster's storage, and one that clients of real clusters find mounted."""
+"""The type of storage that the embedded cluster lists, and another one, which real clusters mount."""
 
 
 COMMANDS = (
