@@ -26,7 +26,7 @@ from tests.endurance.operations import outputs
 from tests.endurance.plan import Plan, Step
 from tests.endurance.shrink import shrink
 from tests.endurance.sites.base import Site
-from tests.endurance.sites.slurm import SlurmRecords
+from tests.endurance.sites.slurm import WRAPPED, SlurmRecords, make_wrappers
 from tests.endurance.steady import growth
 from tests.endurance.traces import home_violations
 from tests.endurance.world import Ran, Record, World
@@ -399,15 +399,50 @@ def test_growth_of_memory_and_open_files_is_found():
     assert len(list(growth(before, {"server": (2, 1200, 24)}))) == 3
 
 
-def test_the_disk_of_the_server_is_prepared_before_what_an_operation_starts(tmp_path, monkeypatch):
+def test_the_disk_of_the_server_is_prepared_before_what_an_engine_and_an_operation_start(
+    tmp_path, monkeypatch
+):
     world, prepared = World(tmp_path / "world", Site()), []
+    monkeypatch.setattr(Site, "start", lambda *_: prepared.append("site"))
     monkeypatch.setattr(World, "_carry_out", lambda *_: None)
     monkeypatch.setattr(World, "_record", lambda *_: GOOD)
-    for one in (OPERATIONS["far upload"], FAULTS["disk full"]):
+    for one in (OPERATIONS["far upload"], FAULTS["upgrade"], FAULTS["disk full"]):
         monkeypatch.setattr(one, "prepare", lambda _, kind=one.kind: prepared.append(kind))
-    plan = Plan(1, ((Step("far upload"),),), (Step("disk full"),))
+    plan = Plan(1, ((Step("far upload"),),), (Step("upgrade"), Step("disk full")))
     world.run(plan, OPERATIONS, FAULTS)
-    assert prepared == ["disk full", "far upload"]
+    assert prepared == ["disk full", "site", "upgrade", "far upload"]
+
+
+def test_the_daemons_of_an_engine_end_with_everything_else_and_start_again(tmp_path):
+    world, daemon = World(tmp_path, Site()), subprocess.Popen(["sleep", "600"])
+    task = world.site.server_folder(world) / "jobs/u~c0n0/0/main-0-0"
+    task.mkdir(parents=True)
+    restarted = []
+
+    class Daemons(Site):
+        def daemons_and_tasks(self, world):
+            return iter([daemon.pid])
+
+        def restart_daemons(self, world):
+            restarted.append(daemon.poll())
+
+    world.site = Daemons()
+    FAULTS["restart of everything"].inject(world, {})
+    assert restarted == [-signal.SIGKILL] and world.killed_tasks == {str(task)}
+
+
+def test_tasks_on_slurm_load_the_libraries_of_faults(tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    for name in WRAPPED:
+        (tmp_path / "real" / name).write_text("#!/bin/sh\nexec sh\n")
+        (tmp_path / "real" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/real{os.pathsep}{os.environ['PATH']}")
+    world = World(tmp_path, Site())
+    world.preloaded.add("CLOCK_CONTROL")
+    world.environment["CLOCK_CONTROL"] = "it's a name"
+    script = "#!/bin/sh\n#SBATCH --mem=1\nexec printenv CLOCK_CONTROL\n"
+    done = subprocess.run([make_wrappers(world) / "sbatch"], input=script, capture_output=True, text=True)
+    assert done.stdout == "it's a name\n", done.stderr
 
 
 def test_interrupted_history_leaves_no_process(tmp_path, monkeypatch):

@@ -103,6 +103,8 @@ class World:
         self.killed_tasks: set[str] = set()
         self.lossy_tasks: set[str] = set()
         self.broken: list[str] = []
+        self.preloaded: set[str] = set()
+        """The variables of libraries that faults load into processes, for other machines."""
         self.client_environments: list[dict[str, str]] = [{}]
         """Further variables of the clients, in turn."""
         self.has_old_server = False
@@ -148,13 +150,20 @@ class World:
         for path in Path("/proc").glob("[0-9]*"):
             try:
                 variables = (path / "environ").read_bytes().split(b"\0")
-                is_ours = f"OPENPAI_HOME={self.home}".encode() in variables
-                is_ours = is_ours or str((path / "cwd").readlink()).startswith(f"{self.home}/")
+                place = str((path / "cwd").readlink())
+                is_ours = any(
+                    f"OPENPAI_HOME={home}".encode() in variables or place.startswith(f"{home}/")
+                    for home in self.homes()
+                )
                 if is_ours and (path / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
                     found.append(int(path.name))
             except OSError:
                 continue
         return found + [pid for pid in self.pids("") if pid not in found]
+
+    def homes(self) -> set[Path]:
+        """Return the home folders of the clients and of the server."""
+        return {self.home, self.site.server_folder(self).parent}
 
     def pids(self, words: str) -> list[int]:
         return [pid for pid, _ in self.processes(words)]
@@ -177,7 +186,8 @@ class World:
 
     def unfinished_tasks(self) -> list[str]:
         """Return the folders of tasks whose end was not recorded."""
-        return [str(path) for path in self.home.glob("local/jobs/*/*/*") if not (path / "exit").exists()]
+        found = self.site.server_folder(self).glob("jobs/*/*/*")
+        return [str(path) for path in found if not (path / "exit").exists()]
 
     # The whole history
 
@@ -186,12 +196,15 @@ class World:
         for name in ("user", "tmp", "journals", "project", "trees"):
             (self.folder / name).mkdir(parents=True)
         used = [operations[kind] for kind in sorted({step.kind for one in plan.clients for step in one})]
-        kinds = dict.fromkeys(step.kind for step in plan.faults)
+        kinds = sorted({step.kind for step in plan.faults}, key=lambda one: faults[one].order)
         with self.cleanups:
             self.cleanups.callback(self.site.stop, self)
             try:
+                early = [kind for kind in kinds if not faults[kind].order]
+                for kind in early:
+                    faults[kind].prepare(self)
                 self.site.start(self)
-                for kind in sorted(kinds, key=lambda one: faults[one].order):
+                for kind in kinds[len(early) :]:
                     faults[kind].prepare(self)
                 for operation in used:
                     self.cleanups.callback(operation.finish, self)
@@ -342,7 +355,7 @@ class World:
         yield from self.site.leftovers(self)
 
     def _home_violations(self) -> Iterator[str]:
-        for home in {self.home, self.site.server_folder(self).parent}:
+        for home in self.homes():
             yield from home_violations(home)
 
     def remove(self) -> None:

@@ -66,6 +66,13 @@ class Site:
         folder = world.folder / "journals"
         return {path.name: tuple(path.read_text().splitlines()) for path in folder.iterdir()}
 
+    def daemons_and_tasks(self, world: World) -> Iterator[int]:
+        """Yield the processes of the engine on this machine, with those of tasks that it knows."""
+        return iter(())
+
+    def restart_daemons(self, world: World) -> None:
+        """Start the engine again after all its processes were killed."""
+
     def leftovers(self, world: World) -> Iterator[str]:
         """Yield what of this history is left outside its folder: containers, pods, jobs of a queue."""
         return iter(())
