@@ -20,6 +20,7 @@ from tests.endurance import __main__
 from tests.endurance.__main__ import plan_for
 from tests.endurance.checks import violations
 from tests.endurance.faults.disk import FailingDisk, Full
+from tests.endurance.faults.kubernetes import container_processes
 from tests.endurance.faults.preloading import can_build
 from tests.endurance.found import FAULTS, OPERATIONS, SITES
 from tests.endurance.operations import outputs
@@ -443,6 +444,23 @@ def test_tasks_on_slurm_load_the_libraries_of_faults(tmp_path, monkeypatch):
     script = "#!/bin/sh\n#SBATCH --mem=1\nexec printenv CLOCK_CONTROL\n"
     done = subprocess.run([make_wrappers(world) / "sbatch"], input=script, capture_output=True, text=True)
     assert done.stdout == "it's a name\n", done.stderr
+
+
+def test_the_processes_of_the_containers_of_pods_are_found(tmp_path):
+    pod, systemd = "/node1/kubepods/besteffort/pod1-2", "/kubepods.slice/kubepods-pod1_2.slice"
+    groups = {
+        "1": f"{pod}/{'a' * 64}",
+        "2": f"{systemd}/cri-containerd-{'b' * 64}.scope",
+        "3": f"{pod}/{'c' * 64}",
+        "4": "/docker/" + "d" * 64,
+        "5": f"{pod}/{'a' * 64}",
+    }
+    for pid, group in groups.items():
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "cgroup").write_text(f"4:memory:{group}\n0::/\n")
+        (tmp_path / pid / "comm").write_text("pause\n" if pid == "3" else "sh\n")
+    found = container_processes(tmp_path)
+    assert {id: sorted(pids) for id, pids in found.items()} == {"a" * 64: [1, 5], "b" * 64: [2]}
 
 
 def test_interrupted_history_leaves_no_process(tmp_path, monkeypatch):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import random
+import re
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from tests.endurance.faults.waiting import wait_for
 from tests.endurance.plan import Fault, Options
 from tests.endurance.sites.kubernetes import Kubernetes
 from tests.endurance.world import World, send_signal
@@ -26,6 +29,8 @@ PARTS = {
     "kubelet of node2": ("kubelet --", "--hostname-override=node2 "),
 }
 """Words in the command lines of the cluster's processes."""
+CONTAINER = re.compile(r"pod[^/\n]*/(?:cri-containerd-)?([0-9a-f]{64})")
+OWNER_SECONDS = 4.0  # until Kubernetes knows that a container runs
 
 
 class _OfKubernetes(Fault):
@@ -171,32 +176,44 @@ class EvictPod(_OfPod):
 
 
 class KillContainer(_OfPod):
-    """Kill the processes of a task's container, as the kernel does when memory is short."""
+    """Kill the processes of a task's container, as the kernel does when memory is short.
+
+    It is paused until Kubernetes has said which task it belongs to: it would end meanwhile.
+    """
 
     kind, weight = "kill container", 4
 
-    def hurt(self, site: Kubernetes, pod: dict[str, Any]) -> bool:
-        states = pod["status"].get("containerStatuses") or ()
-        running = [
-            one["containerID"] for one in states if one["name"] == "task" and "running" in one["state"]
-        ]
-        pids = [pid for one in running for pid in _container_pids(one.rpartition("/")[2])]
+    def inject(self, world: World, options: Options) -> str | None:
+        site = cast("Kubernetes", world.site)
+        containers = wait_for(lambda: sorted(container_processes().items()))
+        if not containers:
+            return None
+        id, pids = containers[int(options["chosen"] * len(containers))]
         for pid in pids:
-            send_signal(pid, signal.SIGKILL)
-        return bool(pids)
+            send_signal(pid, signal.SIGSTOP)
+        owners = wait_for(lambda: [pod for pod in site.pods() if _has_task(pod, id)], OWNER_SECONDS)
+        for pid in (*pids, *container_processes().get(id, ())):
+            send_signal(pid, signal.SIGKILL if owners else signal.SIGCONT)
+        for pod in owners:
+            _note(world, pod, self.kind)
+        return id[:12] if owners else None
 
 
-def _container_pids(container: str) -> list[int]:
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/cgroup", encoding="ascii") as file:
-                    if container in file.read():
-                        found.append(int(name))
-            except OSError:
-                continue
+def container_processes(folder: Path = Path("/proc")) -> dict[str, list[int]]:
+    """Return the processes of the containers of all pods by the container's id, without those of pods."""
+    found: dict[str, list[int]] = {}
+    for path in folder.glob("[0-9]*/cgroup"):
+        with contextlib.suppress(OSError):
+            container = CONTAINER.search(path.read_text())
+            if container and path.with_name("comm").read_text() != "pause\n":
+                found.setdefault(container[1], []).append(int(path.parent.name))
     return found
+
+
+def _has_task(pod: dict[str, Any], container: str) -> bool:
+    """Whether a container is that of the pod's task."""
+    states = pod["status"].get("containerStatuses") or ()
+    return any(one["name"] == "task" and container in one.get("containerID", "") for one in states)
 
 
 class LoseNode(_OfKubernetes):
