@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
+import math
 import os
 import random
 import shutil
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.endurance import __main__
+from tests.endurance import world as world_module
 from tests.endurance.__main__ import plan_for
 from tests.endurance.checks import violations
 from tests.endurance.faults.disk import FailingDisk, Full
@@ -35,6 +38,7 @@ from tests.endurance.world import Ran, Record, World
 PROCESS = SITES["process"]
 JOB = {"label": "c0n0", "lines": 2, "seconds": 0, "code": 0, "random_name": True}
 SUBMIT = Step("submit", 0.0, JOB)
+LOGS = Step("logs", 0.0, {"label": "c0n0"})
 UPLOAD, MOVE = Step("store upload", 0.0, {"label": "s"}), Step("store move", 0.0, {"label": "m"})
 WHOLE = {"source": {"a": "1"}, "before": {"a": "1"}, "after": {"a": "1"}, "problem": ""}
 LEFT = {"a": "1", ".pai-part-1": "1"}
@@ -90,6 +94,33 @@ def test_the_first_history_that_fails_is_cut_down_and_printed_with_its_seed(monk
 
 def test_a_history_that_keeps_all_promises_has_no_violations():
     assert list(violations(GOOD)) == []
+
+
+def test_a_command_fails_without_a_reason_only_if_no_fault_was_near():
+    alone = Ran(LOGS, 1, "", "error: no\n", False, 0.1)
+    missing = dataclasses.replace(alone, err="error: no job named 'c0n0' on cluster 'local'")
+    near, killed = (
+        dataclasses.replace(alone, faults=("stop server",)),
+        dataclasses.replace(alone, is_killed=True),
+    )
+    for ran, count in ((alone, 1), (missing, 0), (near, 0), (killed, 0)):
+        record = dataclasses.replace(GOOD, ran=(*GOOD.ran, ran))
+        assert len(list(violations(record))) == count
+
+
+def test_a_command_has_the_faults_that_were_near_it(tmp_path, monkeypatch):
+    world = World(tmp_path, Site())
+    (tmp_path / "project").mkdir()
+    monkeypatch.setattr(OPERATIONS["list"], "command", lambda *_: [sys.executable, "-c", ""])
+    monkeypatch.setattr(world_module, "RECOVERY", math.inf)
+    run = functools.partial(world._run_client, 0, (Step("list"),), OPERATIONS)
+    run()
+    with world._noted("stop server"):
+        run()
+    run()
+    monkeypatch.setattr(world_module, "RECOVERY", 0.0)
+    run()
+    assert [ran.faults for ran in world._ran] == [(), ("stop server",), ("stop server",), ()]
 
 
 def failed(code: int, retries: int = 0) -> tuple[dict[str, Any]]:
@@ -193,6 +224,7 @@ def test_each_broken_promise_is_found():
         "FAILED with -101, but no fault did": kubernetes([], -101),
         "FAILED after 0 of 1 retries": retried(0),
         "succeeds, and was killed 0 times": retried(1),
+        "it fails without a fault": {"ran": (*GOOD.ran, Ran(LOGS, 1, "", "error: no\n", False, 0.1))},
         "its errors are not one line": {"ran": (Ran(SUBMIT, 125, "", "error: a\nerror: b\n", False, 0.1),)},
         "exits with -11": {"ran": (Ran(SUBMIT, -11, "", "", False, 0.1),)},
         "the server has ended": {"broken": ("disk full: the server has ended",)},
@@ -305,6 +337,7 @@ def test_each_broken_promise_about_an_operation_is_found():
             "does not list",
             {"out": empty, "found": {"portal list": page}},
         ),
+        ("portal list", "fails without a fault", {"code": 1, "out": "", "found": {}}),
         ("portal list", "list of the portal failed", {"out": page, "found": {"portal list": "HTTP 500"}}),
         ("pack", "", {"found": {"pack": {"t": PACKED}}}),
         ("pack", "is not complete", {"found": {"pack": {"t": {**PACKED, "first": {}}}}}),

@@ -97,6 +97,8 @@ def _unmount(world: World) -> None:
     for path in _disk(world).glob("local/*.[dl][bo]*"):  # the database and the log, to find out why it failed
         with contextlib.suppress(OSError):
             shutil.copy(path, world.folder)
+    with contextlib.suppress(OSError):  # also the logs of tasks; pipes and sockets cannot be copied
+        shutil.copytree(_disk(world) / "local" / "jobs", world.folder / "jobs", symlinks=True)
     subprocess.run(["umount", "-l", _disk(world)])
 
 
