@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.endurance import __main__
+from tests.endurance import __main__, steady
 from tests.endurance import world as world_module
 from tests.endurance.__main__ import plan_for
 from tests.endurance.checks import violations
@@ -431,6 +431,27 @@ def test_growth_of_memory_and_open_files_is_found():
     before = {"server": (1, 1000, 20)}
     assert not list(growth(before, {"server": (1, 1100, 22)}))
     assert len(list(growth(before, {"server": (2, 1200, 24)}))) == 3
+
+
+def test_a_run_without_faults_starts_and_stops_its_engine(tmp_path, monkeypatch):
+    called = []
+
+    class Engine(Site):
+        job_flags = ("--mem", "100")
+
+        def start(self, world):
+            called.append("start")
+
+        def stop(self, world):
+            called.append("stop")
+
+    world = World(tmp_path / "endure" / "world", Engine())
+    monkeypatch.setattr(world, "pai", lambda *words: called.append(words[-2:]))
+    monkeypatch.setattr(world, "call", lambda words: None)
+    monkeypatch.setattr(world, "abort", lambda: None)
+    monkeypatch.setattr(steady, "measure", lambda world: {})
+    assert __main__.steady(world, 0) == 0
+    assert (called[0], called[-1]) == ("start", "stop") and ("--mem", "100") in called
 
 
 def test_the_disk_of_the_server_is_prepared_before_what_an_engine_and_an_operation_start(
