@@ -23,7 +23,7 @@ from tests.endurance import world as world_module
 from tests.endurance.__main__ import plan_for
 from tests.endurance.checks import violations
 from tests.endurance.faults.disk import FailingDisk, Full
-from tests.endurance.faults.kubernetes import container_processes
+from tests.endurance.faults.kubernetes import container_processes, task_containers
 from tests.endurance.faults.preloading import can_build
 from tests.endurance.found import FAULTS, OPERATIONS, SITES
 from tests.endurance.operations import outputs
@@ -500,7 +500,7 @@ def test_tasks_on_slurm_load_the_libraries_of_faults(tmp_path, monkeypatch):
     assert done.stdout == "it's a name\n", done.stderr
 
 
-def test_the_processes_of_the_containers_of_pods_are_found(tmp_path):
+def test_the_containers_of_tasks_in_pods_are_found(tmp_path):
     pod, systemd = "/node1/kubepods/besteffort/pod1-2", "/kubepods.slice/kubepods-pod1_2.slice"
     groups = {
         "1": f"{pod}/{'a' * 64}",
@@ -512,9 +512,11 @@ def test_the_processes_of_the_containers_of_pods_are_found(tmp_path):
     for pid, group in groups.items():
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "cgroup").write_text(f"4:memory:{group}\n0::/\n")
-        (tmp_path / pid / "comm").write_text("pause\n" if pid == "3" else "sh\n")
+        words = ("sh", "" if pid == "3" else "/usr/local/pai/runtime/entry", "")
+        (tmp_path / pid / "cmdline").write_text("\0".join(words))
     found = container_processes(tmp_path)
-    assert {id: sorted(pids) for id, pids in found.items()} == {"a" * 64: [1, 5], "b" * 64: [2]}
+    assert {id[0]: sorted(pids) for id, pids in found.items()} == {"a": [1, 5], "b": [2], "c": [3]}
+    assert sorted(id[0] for id in task_containers(tmp_path)) == ["a", "b"]
 
 
 def test_interrupted_history_leaves_no_process(tmp_path, monkeypatch):

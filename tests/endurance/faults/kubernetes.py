@@ -8,9 +8,11 @@ import random
 import re
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from openpai_tasks.server.engines.container_program import RUNTIME
 from tests.endurance.faults.waiting import wait_for
 from tests.endurance.plan import Fault, Options
 from tests.endurance.sites.kubernetes import Kubernetes
@@ -30,7 +32,9 @@ PARTS = {
 }
 """Words in the command lines of the cluster's processes."""
 CONTAINER = re.compile(r"pod[^/\n]*/(?:cri-containerd-)?([0-9a-f]{64})")
-OWNER_SECONDS = 4.0  # until Kubernetes knows that a container runs
+ENTRY = f"{RUNTIME}/entry".encode()  # runs the commands of a task
+PROC = Path("/proc")
+OWNER_SECONDS = 10.0  # until Kubernetes knows that a container runs
 
 
 class _OfKubernetes(Fault):
@@ -185,11 +189,11 @@ class KillContainer(_OfPod):
 
     def inject(self, world: World, options: Options) -> str | None:
         site = cast("Kubernetes", world.site)
-        containers = wait_for(lambda: sorted(container_processes().items()))
-        if not containers:
+        tasks = wait_for(lambda: sorted(task_containers()))
+        if not tasks:
             return None
-        id, pids = containers[int(options["chosen"] * len(containers))]
-        for pid in pids:
+        id = tasks[int(options["chosen"] * len(tasks))]
+        for pid in (pids := container_processes().get(id, [])):
             send_signal(pid, signal.SIGSTOP)
         owners = wait_for(lambda: [pod for pod in site.pods() if _has_task(pod, id)], OWNER_SECONDS)
         for pid in (*pids, *container_processes().get(id, ())):
@@ -199,15 +203,24 @@ class KillContainer(_OfPod):
         return id[:12] if owners else None
 
 
-def container_processes(folder: Path = Path("/proc")) -> dict[str, list[int]]:
-    """Return the processes of the containers of all pods by the container's id, without those of pods."""
+def container_processes(folder: Path = PROC) -> dict[str, list[int]]:
+    """Return the processes of the containers of all pods by the container's id."""
     found: dict[str, list[int]] = {}
     for path in folder.glob("[0-9]*/cgroup"):
         with contextlib.suppress(OSError):
-            container = CONTAINER.search(path.read_text())
-            if container and path.with_name("comm").read_text() != "pause\n":
+            if container := CONTAINER.search(path.read_text()):
                 found.setdefault(container[1], []).append(int(path.parent.name))
     return found
+
+
+def task_containers(folder: Path = PROC) -> Iterator[str]:
+    """Yield the ids of containers that run the commands of a task, not those that prepare or serve it."""
+    for id, pids in container_processes(folder).items():
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                if ENTRY in (folder / str(pid) / "cmdline").read_bytes().split(b"\0"):
+                    yield id
+                    break
 
 
 def _has_task(pod: dict[str, Any], container: str) -> bool:
