@@ -428,6 +428,24 @@ def test_a_server_of_the_last_release_is_spared_what_it_does_not_survive(tmp_pat
     assert fault.inject(world, fault.plan(random.Random(1))) is None
 
 
+def test_a_task_that_begins_and_ends_while_the_disk_is_full_may_have_lost_output(tmp_path, monkeypatch):
+    world, fault = World(tmp_path, Site()), FAULTS["disk full"]
+    jobs = world.site.server_folder(world) / "jobs"
+
+    def end_task(name):
+        (jobs / name).mkdir(parents=True)
+        (jobs / name / "exit").touch()
+
+    end_task("u~a/0/main-0-0")
+    monkeypatch.setattr(fault, "begin", lambda *_: end_task("u~b/0/main-0-0"))
+    fault.inject(world, {"seconds": 0})
+    assert world.lossy_tasks == {str(jobs / "u~b/0/main-0-0")} and not world.killed_tasks
+    world.site.has_journals_on_disk = True
+    monkeypatch.setattr(fault, "begin", lambda *_: end_task("u~c/0/main-0-0"))
+    fault.inject(world, {"seconds": 0})
+    assert world.killed_tasks == {str(jobs / "u~c/0/main-0-0")}
+
+
 def test_growth_of_memory_and_open_files_is_found():
     before = {"server": (1, 1000, 20)}
     assert not list(growth(before, {"server": (1, 1100, 22)}))

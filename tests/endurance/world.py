@@ -195,8 +195,11 @@ class World:
 
     def unfinished_tasks(self) -> list[str]:
         """Return the folders of tasks whose end was not recorded."""
-        found = self.site.server_folder(self).glob("jobs/*/*/*")
-        return [str(path) for path in found if not (path / "exit").exists()]
+        return [path for path in self.tasks() if not Path(path, "exit").exists()]
+
+    def tasks(self) -> list[str]:
+        """Return the folders of all tasks."""
+        return list(map(str, self.site.server_folder(self).glob("jobs/*/*/*")))
 
     # The whole history
 

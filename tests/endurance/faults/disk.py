@@ -33,14 +33,18 @@ class _OfDisk(Fault):
         if world.has_old_server:
             return None  # 0.2.0 fails jobs that are to start while the disk is full
         server = _server(world)
-        hurt = set(world.unfinished_tasks())
+        ended = set(world.tasks()) - set(world.unfinished_tasks())
         self.begin(world, options)
         time.sleep(options["seconds"])
         self.repair(world)
-        world.lossy_tasks |= hurt | set(world.unfinished_tasks())
+        self.note(world, set(world.tasks()) - ended)
         if server and server not in world.pids("openpai_tasks.server "):
             world.broken.append(f"{self.kind}: the server {server} has ended")
         return f"{options['seconds']} s"
+
+    def note(self, world: World, tasks: set[str]) -> None:
+        """Note what can be missing of the tasks that ran meanwhile."""
+        world.lossy_tasks |= tasks
 
     def begin(self, world: World, options: Options) -> None:
         raise NotImplementedError
@@ -83,6 +87,11 @@ class Full(_OfDisk):
                 with contextlib.suppress(OSError):
                     while os.write(file.fileno(), bytes(1 << 12)):
                         pass
+
+    def note(self, world: World, tasks: set[str]) -> None:
+        super().note(world, tasks)
+        if world.site.has_journals_on_disk:
+            world.killed_tasks |= tasks  # commands fail that cannot write to their journal
 
     def repair(self, world: World) -> None:
         (_disk(world) / "filler").unlink(missing_ok=True)

@@ -25,6 +25,8 @@ class Site:
     """Whether each task has a process of ours on this machine."""
     separates_streams = True
     """Whether a job has a log for each of its streams."""
+    has_journals_on_disk = False
+    """Whether the commands of jobs write their journals to the server's disk."""
     has_python = True
     """Whether jobs can call Python functions there."""
 

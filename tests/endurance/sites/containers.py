@@ -26,6 +26,7 @@ SECONDS = 10.0  # until what a container used must be gone
 class Containers(Site):
     """An engine for containers; each history uses the same daemon, and must leave nothing on it."""
 
+    has_journals_on_disk = True
     job_flags = ("--memoryMB", "256")
     attempt = "/jobs/$PAI_JOB_NAME/$(tr '\\0' / < /proc/1/cmdline)"
 
