@@ -565,8 +565,11 @@ def test_a_task_whose_script_ran_again_is_reported_as_requeued(
 
 
 def test_a_script_that_slurm_runs_again_without_its_batch_ends_with_one_line(tmp_path: Path) -> None:
+    """It leaves no log. Found by ``inv endure --engine ssh-slurm --seed 61501``."""
+    (tmp_path / "a.log").touch()
     with pytest.raises(SystemExit, match="is gone: Slurm has requeued a job that has ended"):
         slurm_task.main(["sh", "1", "pipe", str(tmp_path / "a.tasks"), "0", "batch"])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_task_waits_on_its_node_until_the_disk_works(

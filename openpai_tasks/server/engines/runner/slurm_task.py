@@ -14,6 +14,7 @@ Every task starts this program, so it loads few modules of Python, which takes l
 from __future__ import annotations
 
 import _socket  # ``socket`` takes twice as long to load as Python to start
+import contextlib
 import os
 import time
 
@@ -44,6 +45,8 @@ def main(arguments: list[str]) -> int:
     try:
         kind, nodes, *lines = _read(path).split("\n")[:-1]
     except FileNotFoundError:
+        with contextlib.suppress(OSError):  # Slurm has created it again, not private
+            os.unlink(f"{path.removesuffix('.tasks')}.log")
         raise SystemExit(f"{path} is gone: Slurm has requeued a job that has ended") from None
     rank = int(os.environ["SLURM_PROCID"]) if step == "step" else 0
     task = BatchTask(lines[int(number) + rank])
