@@ -404,7 +404,8 @@ def test_pages_are_used_by_keyboard_alone(cluster, tab, failed):
 def test_keys_work_at_once_after_the_help_is_closed(tab):
     tab.goto(f"{tab.root}/c/local/jobs")
     focused = """() => {
-      const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+      const event = (key) => new KeyboardEvent("keydown", {key, bubbles: true});
+      const press = (key) => document.activeElement.dispatchEvent(event(key));
       const dialog = document.getElementById("shortcuts");
       press("?");
       press("/");
