@@ -434,6 +434,14 @@ def test_partitions_are_virtual_clusters(lab: SlurmWorkshop) -> None:
     assert lab.output(job.key) == "small\n"
 
 
+def test_the_runner_finds_the_libraries_of_a_python_that_a_module_provides(
+    lab: SlurmWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
+    job = lab.run("module", "tr '\\0' '\\n' </proc/$PPID/environ")
+    assert "LD_LIBRARY_PATH=/opt/python/lib" in lab.output(job.key).splitlines()
+
+
 @needs("ps")
 def test_secrets_are_neither_in_a_script_nor_on_a_command_line(
     lab: SlurmWorkshop, slurm: SlurmCluster

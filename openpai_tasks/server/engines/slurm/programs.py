@@ -24,7 +24,7 @@ _DOWN = re.compile(
     r"try again",
     re.IGNORECASE,
 )
-_VARIABLES = ("HOME", "LANG", "LOGNAME", "PATH", "SLURM_CONF", "TMPDIR", "TZ", "USER")
+_VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SLURM_CONF", "TMPDIR", "TZ", "USER")
 _QUEUE = "%i|%T|%r|%S|%N|%k|%Z"
 
 
