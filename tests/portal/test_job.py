@@ -400,6 +400,22 @@ def test_pages_are_used_by_keyboard_alone(cluster, tab, failed):
     expect(tab.locator(".command")).to_have_text("true")
 
 
+def test_keys_work_at_once_after_the_help_is_closed(tab):
+    tab.goto(f"{tab.root}/c/local/jobs")
+    focused = """() => {
+      const event = (key) => new KeyboardEvent("keydown", {key, bubbles: true});
+      const press = (key) => document.activeElement.dispatchEvent(event(key));
+      const dialog = document.getElementById("shortcuts");
+      press("?");
+      press("/");
+      const during = document.activeElement.closest("dialog") === dialog;
+      dialog.close();
+      press("/");
+      return [during, document.activeElement.type];
+    }"""
+    assert tab.evaluate(focused) == [True, "search"]
+
+
 def test_a_job_without_metrics_and_a_job_of_the_editor_are_described_as_such(cluster, visitor, failed):
     assert "No metrics were recorded" in visitor.get("/c/local/jobs/fails/metrics").text
     edited = json.dumps({**TWO_TASKS, "name": "edited", "jobRetryCount": 0})

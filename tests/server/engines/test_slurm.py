@@ -10,13 +10,13 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.server.engines.base import Engine, TaskExit, TaskQueued
-from openpai_tasks.server.engines.runner import slurm_task
+from openpai_tasks.server.engines.runner import files, slurm_task
 from openpai_tasks.server.engines.slurm import partitions, programs, reasons, snapshot
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.mirror import QueueMirror
@@ -565,8 +565,42 @@ def test_a_task_whose_script_ran_again_is_reported_as_requeued(
 
 
 def test_a_script_that_slurm_runs_again_without_its_batch_ends_with_one_line(tmp_path: Path) -> None:
+    """It leaves no log. Found by ``inv endure --engine ssh-slurm --seed 61501``."""
+    (tmp_path / "a.log").touch()
     with pytest.raises(SystemExit, match="is gone: Slurm has requeued a job that has ended"):
         slurm_task.main(["sh", "1", "pipe", str(tmp_path / "a.tasks"), "0", "batch"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_task_waits_on_its_node_until_the_disk_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by ``inv endure --engine slurm --seed 61001``."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    folder, real, failed = tmp_path / "main-0-0", os.open, set[str]()
+    (folder / "ssh").mkdir(parents=True)
+    (folder / "ssh/config").touch()
+    (folder / "environment").write_bytes(b"A=1\0")
+    (tmp_path / "a.tasks").write_text(f"array\n\nuid\tmain\t0\tssh=1\t\t{folder}\n")
+
+    def opener(path: str, flags: int, mode: int = 0o600, **where: int) -> int:
+        if os.path.abspath(path).startswith(f"{tmp_path}/") and path not in failed:
+            failed.add(path)
+            raise OSError(errno.EROFS, "Read-only file system")
+        return real(path, flags, mode, **where)
+
+    def open_file(path: str, *words: str, **options: str) -> IO[str]:
+        return open(path, *words, **options, opener=opener)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr(os, "open", opener)
+    for module in (slurm_task, files):
+        monkeypatch.setattr(module, "open", open_file, raising=False)
+    monkeypatch.setattr(slurm_task, "run", lambda *_: Path("exit").write_text("code 0\n"))
+    slurm_task.main(["sh", "1", "pipe", str(tmp_path / "a.tasks"), "0", "batch"])
+    assert {"environment", "environment.new", "place.new", "ssh/config.new"} <= failed
+    assert b"A=1\0" in (folder / "environment").read_bytes()
+    assert b"PAI_CONTAINER_SSH_PORT" in (folder / "environment").read_bytes()
 
 
 def test_a_stopped_task_is_cancelled_although_the_answer_of_sbatch_was_lost(
