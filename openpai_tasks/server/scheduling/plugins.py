@@ -18,6 +18,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobDocument, states
 from openpai_tasks.protocol.document import references, template
 from openpai_tasks.protocol.document.roles import PLUGINS
+from openpai_tasks.protocol.fields import MALFORMED
 from openpai_tasks.protocol.legacy.conversion import CODE_LINK, EXPORT_CODE
 from openpai_tasks.protocol.yaml.values import text_of
 from openpai_tasks.server.ssh import plugin as ssh_plugin
@@ -78,6 +79,13 @@ def _call(name: str, step: PluginStep) -> str:
 
 def plan(document: JobDocument, role: str) -> PluginPlan:
     """Return the steps and notes of all plugins of one task role, and the download of its code folder."""
+    try:
+        return _plan(document, role)
+    except MALFORMED as err:
+        raise ConfigError(f"a runtime plugin is malformed: {err}") from err
+
+
+def _plan(document: JobDocument, role: str) -> PluginPlan:
     before: list[PluginStep] = []
     after: list[PluginStep] = []
     notes: list[str] = []
