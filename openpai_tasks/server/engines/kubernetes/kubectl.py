@@ -60,6 +60,7 @@ class Kubectl:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=START_SECONDS,
             check=False,
         )
