@@ -11,7 +11,7 @@ import os
 import stat
 
 from openpai_tasks.errors import PaiError
-from openpai_tasks.storage.copying.claims import part_name
+from openpai_tasks.storage.copying.claims import keep_claim, part_name
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.walk import Item
 from openpai_tasks.storage.local.store import LocalStore, is_plain
@@ -95,12 +95,20 @@ class FolderCopy:
                     os.close(handle)
                 os.rename(self._part, name, src_dir_fd=self._target, dst_dir_fd=self._target)
             except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(self._part, dir_fd=self._target)
+                self._remove_part()
                 raise
         except (OSError, PaiError):
             return False
         return True
+
+    def _remove_part(self) -> None:
+        """Remove the part of a failed copy; if that fails, too, the next copy does it."""
+        try:
+            os.unlink(self._part, dir_fd=self._target)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            keep_claim()
 
     def close(self) -> None:
         if isinstance(self._source, int):

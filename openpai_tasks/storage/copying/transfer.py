@@ -170,9 +170,18 @@ def _failed_parts(store: Store) -> Iterator[list[str]]:
             if failed and is_broken_off(err):
                 keep_claim()
             raise
-    for part in failed:
-        with contextlib.suppress(PaiError):
-            store.remove(part)
+        for part in failed:
+            _remove_part(store, part)
+
+
+def _remove_part(store: Store, part: str) -> None:
+    """Remove the part of a failed try; if that fails, too, the next copy does it."""
+    try:
+        store.remove(part)
+    except NoSuchPath:
+        pass
+    except PaiError:
+        keep_claim()
 
 
 @contextlib.contextmanager
@@ -201,8 +210,7 @@ def _part(
         store.rename(part, path)
     except BaseException as err:
         if note is None or not note.part or not is_broken_off(err):
-            with contextlib.suppress(PaiError):
-                store.remove(part)
+            _remove_part(store, part)
             failed.append(part)
             if note and note.part:
                 note.forget()

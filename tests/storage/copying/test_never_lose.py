@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -295,3 +296,25 @@ def test_modification_time_of_zero_is_kept(here):
     copy(plan_copy([at(here, "f")], at(here, "t")))
     assert here.store.stat(f"{here.path}/t/f").mtime_ms == 0
     assert copy(plan_copy([at(here, "f")], at(here, "t"))).skipped == 1
+
+
+def test_a_part_that_a_failed_copy_could_not_remove_is_removed_by_the_next_one(here, monkeypatch):
+    """Found by ``inv endure --engine process --seed 72110``."""
+    plant(here, {"s": b"new"})
+
+    def failing(call):
+        def fail(path, *more, **options):
+            if PART in os.fspath(path):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return call(path, *more, **options)
+
+        return fail
+
+    with monkeypatch.context() as broken:
+        for name in ("rename", "replace", "unlink"):
+            broken.setattr(os, name, failing(getattr(os, name)))
+        assert len(reasons(copy(plan_copy([at(here, "s")], at(here, "d/"))))) == 1
+    left = os.listdir(f"{here.path}/d")
+    assert left and all(name.startswith(PART) for name in left)
+    copy(plan_copy([at(here, "s")], at(here, "d/")))
+    assert os.listdir(f"{here.path}/d") == ["s"]
