@@ -18,6 +18,10 @@ from openpai_tasks.loopback.lock import LOCK, STATUS, is_held
 PAUSE = 0.02
 
 
+class ServerEnded(ConfigError):
+    """Raised if a server has just ended by itself."""
+
+
 class ServerProcess:
     """A process that signals are sent to by its handle: its pid may belong to another process by now."""
 
@@ -55,6 +59,8 @@ def found(folder: Path, program: str) -> Iterator[ServerProcess]:
         # Only looked at once the handle is open: from here on the number cannot become another's.
         if not (pid > 0 and is_held(folder) and _serves(pid, folder, program)):
             lock = folder / LOCK
+            if not is_held(folder):
+                raise ServerEnded(f"the server that used {lock} has ended")
             raise ConfigError(
                 f"cannot find out which process uses {lock}: no process was ended (`lsof {lock}` shows it)"
             )

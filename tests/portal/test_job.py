@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from openpai_tasks.portal.pages.job_document import as_text
+from openpai_tasks.server.state.state import now
 from tests.attacks import ALL
 from tests.portal.conftest import Visitor
 from tests.scripted import Reply
@@ -87,8 +88,8 @@ def test_the_page_warns_of_idle_gpus_and_counts_runs_after_the_time_limit(cluste
     cluster.ok("job.sub", "sleep 600", "-j", "idle")
     until(lambda: cluster.ok("job.status", "idle", "-o", "json").json()["state"] == "RUNNING")
     with contextlib.closing(sqlite3.connect(cluster.home / "local/cluster.db", timeout=60)) as database:
-        change = "UPDATE jobs SET requeues = 2, gpus_idle_since = submitted - 3660000 WHERE name = 'idle'"
-        database.execute(change)
+        change = "UPDATE jobs SET requeues = 2, gpus_idle_since = ? WHERE name = 'idle'"
+        database.execute(change, [now() - 3660000])
         database.commit()
     shown = text(visitor.get("/c/local/jobs/idle").text)
     assert "Warning: its GPUs have been idle for 1h 01m" in shown and "2 after the time limit" in shown
@@ -398,6 +399,22 @@ def test_pages_are_used_by_keyboard_alone(cluster, tab, failed):
     tab.keyboard.press("Enter")
     tab.wait_for_url(re.compile("keys-1$"))
     expect(tab.locator(".command")).to_have_text("true")
+
+
+def test_keys_work_at_once_after_the_help_is_closed(tab):
+    tab.goto(f"{tab.root}/c/local/jobs")
+    focused = """() => {
+      const event = (key) => new KeyboardEvent("keydown", {key, bubbles: true});
+      const press = (key) => document.activeElement.dispatchEvent(event(key));
+      const dialog = document.getElementById("shortcuts");
+      press("?");
+      press("/");
+      const during = document.activeElement.closest("dialog") === dialog;
+      dialog.close();
+      press("/");
+      return [during, document.activeElement.type];
+    }"""
+    assert tab.evaluate(focused) == [True, "search"]
 
 
 def test_a_job_without_metrics_and_a_job_of_the_editor_are_described_as_such(cluster, visitor, failed):

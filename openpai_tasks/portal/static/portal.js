@@ -249,8 +249,9 @@ for (const kind of ["click", "keydown"]) {
   });
 }
 
-// Keys, but not while typing: a marked field takes the focus, rows are walked through, help is shown
-const TYPING = "input:not([type=checkbox], [type=radio]), textarea, select, dialog *";
+// Keys, but not while typing: a marked field takes the focus, rows are walked through, help is shown.
+// A dialog that was just closed has the focus until the next frame.
+const TYPING = "input:not([type=checkbox], [type=radio]), textarea, select, dialog[open] *";
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches(TYPING)) return;

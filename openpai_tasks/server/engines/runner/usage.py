@@ -271,13 +271,13 @@ def group_paths(pid: str) -> dict[str, str]:
     return {name: path for _, names, path in lines for name in names.split(",")}
 
 
-def group_mounts() -> list[tuple[str, str]]:
+def group_mounts(mounts: str = "/proc/self/mountinfo") -> list[tuple[str, str]]:
     """Return where the hierarchies of control groups are mounted, by controller."""
     found = []
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+    with open(mounts, errors="surrogateescape", newline="\n") as file:
         for line in file:
             head, _, tail = line.rstrip("\n").partition(" - ")
-            kind, _, options = tail.split(" ")[:3]  # the second may be empty
+            kind, _, options = tail.split(" ", 2)
             if kind in ("cgroup", "cgroup2"):
                 names = options.split(",") if kind == "cgroup" else [""]
                 found += [(name, head.split(" ")[4]) for name in names]
