@@ -66,6 +66,7 @@ def test_a_container_starts_and_a_shell_opens_in_it(cluster):
     assert re.search(rf"job work runs {end}.ssh work` opens a shell again", ran.err), ran.err
     assert "it ends by itself after 5m 00s (--timeout), or earlier after 2h 00m without a login" in ran.err
     assert cluster.ok("container.stop", "work", "-o", "json").json()[0]["name"] == "work"
+    until(lambda: state(cluster, "work") == "STOPPED")  # before another test needs no name for its own
 
 
 @needs_ssh
