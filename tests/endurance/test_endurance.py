@@ -155,6 +155,24 @@ def test_a_traceback_of_the_last_release_is_none_of_ours():
     assert "openpai_tasks/x.py" in found
 
 
+def test_a_server_that_cannot_load_for_lack_of_descriptors_breaks_no_promise():
+    """Found by ``inv endure --engine ssh-slurm --seed 61502``."""
+    loading = """\
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+  File "/openpai_tasks/server/__main__.py", line 8, in <module>
+    from openpai_tasks.server import variables
+OSError: [Errno 24] Too many open files: '/usr/lib/python3.11/re'
+2026-11-19 10:55:35,742 INFO
+"""
+    running, other = (
+        loading.replace("<module>", "main"),
+        loading.replace("OSError: [Errno 24]", "ValueError:"),
+    )
+    for log, count in ((loading, 0), (running, 1), (other, 1), (loading + running, 1)):
+        assert len(list(violations(dataclasses.replace(GOOD, server_log=log)))) == count
+
+
 def test_python_that_cannot_start_for_lack_of_memory_breaks_no_promise():
     site = 'Traceback (most recent call last):\n  File "<frozen site>", line 599, in main\nMemoryError\n'
     ours = site.replace("<frozen site>", "/openpai_tasks/__main__.py")
@@ -360,6 +378,17 @@ def test_the_job_of_an_output_prints_what_is_compared_with_it():
     script = outputs.GENERATE.format(seed=77, count=9)
     printed = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
     assert printed == outputs.generated(77, 9)
+
+
+def test_the_server_is_measured_but_not_those_of_storages(tmp_path, monkeypatch):
+    world = World(tmp_path, Site())
+    lines = (
+        f"python -m openpai_tasks.server --home {world.home}/local --engine process",
+        f"python -m openpai_tasks.server --home {tmp_path}/stores/local --engine process",
+        f"python -m openpai_tasks.portal --home {world.home}",
+    )
+    monkeypatch.setattr(world, "pids", lambda words: [os.getpid()] * sum(words in line for line in lines))
+    assert sorted(steady.measure(world)) == ["portal", "server"]
 
 
 def test_what_is_wrong_in_a_home_folder_is_found(tmp_path):
