@@ -26,7 +26,7 @@ from tests.endurance.faults.disk import FailingDisk, Full
 from tests.endurance.faults.kubernetes import container_processes, task_containers
 from tests.endurance.faults.preloading import can_build
 from tests.endurance.found import FAULTS, OPERATIONS, SITES
-from tests.endurance.operations import outputs
+from tests.endurance.operations import outputs, syncing
 from tests.endurance.plan import Plan, Step
 from tests.endurance.shrink import shrink
 from tests.endurance.sites.base import Site
@@ -473,6 +473,18 @@ def test_a_task_that_begins_and_ends_while_the_disk_is_full_may_have_lost_output
     monkeypatch.setattr(fault, "begin", lambda *_: end_task("u~c/0/main-0-0"))
     fault.inject(world, {"seconds": 0})
     assert world.killed_tasks == {str(jobs / "u~c/0/main-0-0")}
+
+
+def test_files_of_a_storage_change_within_the_disk_of_their_server(tmp_path, monkeypatch):
+    """Found by ``inv endure --engine ssh-slurm --seed 61700``."""
+    world, replaced = World(tmp_path, SITES["ssh"]), []
+    monkeypatch.setattr(os, "replace", lambda old, new: replaced.append((str(old), str(new))))
+    home = world.site.server_folder(world).parent
+    (home / "local/storage/home/root").mkdir(parents=True)
+    syncing.change_tree(world, home / "local/storage/home/root/tree", 1)
+    syncing.change_tree(world, tmp_path / "trees/tree", 1)
+    on_disk = [[path.startswith(f"{home}/") for path in paths] for paths in replaced]
+    assert {tuple(one) for one in on_disk} == {(True, True), (False, False)}
 
 
 def test_growth_of_memory_and_open_files_is_found():
