@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from tests.endurance.faults.upgrade import RELEASE
 from tests.endurance.found import OPERATIONS, SITES
+from tests.endurance.traces import LIMITS, tracebacks
 from tests.endurance.world import FINAL, Ran, Record
 
-TRACEBACK = "Traceback (most recent call last)"
 PROGRAMS = ("call", "map", "store move")
 """Operations that are Python programs of a user."""
 COMMANDS = ("submit", "follow", "stop", "resubmit", "logs", "list", "copy")
 """Operations that are one command of ours; others have several, or programs around them."""
-LIMITS = ("OSError: [Errno 24] ", "MemoryError")
 EXCEPTIONS = (
     "openpai_tasks.errors.",
     "ConnectionError: ",
@@ -38,7 +37,7 @@ def violations(record: Record) -> Iterator[str]:
             yield f"{ran.step}: {ran.err[-1500:] or ran.out[-1500:]}"
         elif not _is_clear(ran):
             yield f"{ran.step}: exits with {ran.code}, but its errors are not one line: {ran.err[-1500:]}"
-    for part in record.server_log.split(TRACEBACK)[1:]:
+    for part in tracebacks(record.server_log):
         if f"/{RELEASE}" not in part:  # the last release has its own faults
             yield f"the server's log has a traceback: {part[:1500]}"
             break

@@ -11,7 +11,7 @@ from tests.endurance.world import World
 from tests.processes import open_files
 
 GROWTH = 0.10
-PROGRAMS = {"server": "openpai_tasks.server ", "portal": "openpai_tasks.portal "}
+PROGRAMS = {"server": "openpai_tasks.server --home {} ", "portal": "openpai_tasks.portal "}
 BATCH = 10
 WARM_UP = 2  # batches before the first measurement
 
@@ -31,7 +31,7 @@ def measure(world: World) -> dict[str, tuple[int, int, int]]:
     """Return the process, the memory in KB and the open files of each program."""
     found = {}
     for program, words in PROGRAMS.items():
-        (pid,) = world.pids(words)
+        (pid,) = world.pids(words.format(world.site.server_folder(world)))
         status = Path(f"/proc/{pid}/status").read_text()
         memory = int(status.partition("VmRSS:")[2].split()[0])
         found[program] = (pid, memory, len(list(open_files(Path(f"/proc/{pid}")))))

@@ -26,7 +26,7 @@ from tests.endurance.faults.disk import FailingDisk, Full
 from tests.endurance.faults.kubernetes import container_processes, task_containers
 from tests.endurance.faults.preloading import can_build
 from tests.endurance.found import FAULTS, OPERATIONS, SITES
-from tests.endurance.operations import outputs
+from tests.endurance.operations import outputs, syncing
 from tests.endurance.plan import Plan, Step
 from tests.endurance.shrink import shrink
 from tests.endurance.sites.base import Site
@@ -153,6 +153,24 @@ def test_a_traceback_of_the_last_release_is_none_of_ours():
     assert not list(violations(dataclasses.replace(GOOD, server_log=old)))
     (found,) = violations(dataclasses.replace(GOOD, server_log=old + old.replace("endure-release-", "")))
     assert "openpai_tasks/x.py" in found
+
+
+def test_a_server_that_cannot_load_for_lack_of_descriptors_breaks_no_promise():
+    """Found by ``inv endure --engine ssh-slurm --seed 61502``."""
+    loading = """\
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+  File "/openpai_tasks/server/__main__.py", line 8, in <module>
+    from openpai_tasks.server import variables
+OSError: [Errno 24] Too many open files: '/usr/lib/python3.11/re'
+2026-11-19 10:55:35,742 INFO
+"""
+    running, other = (
+        loading.replace("<module>", "main"),
+        loading.replace("OSError: [Errno 24]", "ValueError:"),
+    )
+    for log, count in ((loading, 0), (running, 1), (other, 1), (loading + running, 1)):
+        assert len(list(violations(dataclasses.replace(GOOD, server_log=log)))) == count
 
 
 def test_python_that_cannot_start_for_lack_of_memory_breaks_no_promise():
@@ -362,6 +380,17 @@ def test_the_job_of_an_output_prints_what_is_compared_with_it():
     assert printed == outputs.generated(77, 9)
 
 
+def test_the_server_is_measured_but_not_those_of_storages(tmp_path, monkeypatch):
+    world = World(tmp_path, Site())
+    lines = (
+        f"python -m openpai_tasks.server --home {world.home}/local --engine process",
+        f"python -m openpai_tasks.server --home {tmp_path}/stores/local --engine process",
+        f"python -m openpai_tasks.portal --home {world.home}",
+    )
+    monkeypatch.setattr(world, "pids", lambda words: [os.getpid()] * sum(words in line for line in lines))
+    assert sorted(steady.measure(world)) == ["portal", "server"]
+
+
 def test_what_is_wrong_in_a_home_folder_is_found(tmp_path):
     home = tmp_path / "home"
     (home / "local").mkdir(mode=0o700, parents=True)
@@ -444,6 +473,18 @@ def test_a_task_that_begins_and_ends_while_the_disk_is_full_may_have_lost_output
     monkeypatch.setattr(fault, "begin", lambda *_: end_task("u~c/0/main-0-0"))
     fault.inject(world, {"seconds": 0})
     assert world.killed_tasks == {str(jobs / "u~c/0/main-0-0")}
+
+
+def test_files_of_a_storage_change_within_the_disk_of_their_server(tmp_path, monkeypatch):
+    """Found by ``inv endure --engine ssh-slurm --seed 61700``."""
+    world, replaced = World(tmp_path, SITES["ssh"]), []
+    monkeypatch.setattr(os, "replace", lambda old, new: replaced.append((str(old), str(new))))
+    home = world.site.server_folder(world).parent
+    (home / "local/storage/home/root").mkdir(parents=True)
+    syncing.change_tree(world, home / "local/storage/home/root/tree", 1)
+    syncing.change_tree(world, tmp_path / "trees/tree", 1)
+    on_disk = [[path.startswith(f"{home}/") for path in paths] for paths in replaced]
+    assert {tuple(one) for one in on_disk} == {(True, True), (False, False)}
 
 
 def test_growth_of_memory_and_open_files_is_found():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 import stat
@@ -11,9 +12,21 @@ from pathlib import Path
 
 from openpai_tasks.settings import home
 
-TRACEBACK = b"Traceback (most recent call last)"
+TRACEBACK = "Traceback (most recent call last)"
+LIMITS = ("OSError: [Errno 24] ", "MemoryError")
 MACHINES = ("login",)  # with ssh
 LARGEST_LOG = 16 << 20
+
+
+def tracebacks(log: str) -> Iterator[str]:
+    """Yield what follows the beginning of each traceback, but not of Python that could not start."""
+    for part in log.split(TRACEBACK)[1:]:
+        lines = part.splitlines()[1:]
+        frames = list(itertools.takewhile(lambda line: line.startswith("  "), lines))
+        own = [line for line in frames if line.startswith('  File "') and '"<frozen ' not in line]
+        is_loading = all(line.endswith(" in <module>") for line in own)
+        if not is_loading or not "".join(lines[len(frames) :][:1]).startswith(LIMITS):
+            yield part
 
 
 def home_violations(folder: Path) -> Iterator[str]:
@@ -29,10 +42,9 @@ def home_violations(folder: Path) -> Iterator[str]:
         elif stat.S_ISSOCK(mode) or ".pai-part" in path.name:
             yield f"left behind: {path}"
         elif stat.S_ISREG(mode) and path.stat().st_size <= LARGEST_LOG:
-            data = path.read_bytes()
-            if TRACEBACK in data:
-                text = data.partition(TRACEBACK)[2][-1500:].decode(errors="replace")
-                yield f"{path} has a traceback: {text}"
+            for text in tracebacks(path.read_text(errors="replace")):
+                yield f"{path} has a traceback: {text[-1500:]}"
+                break
 
 
 def _is_of_users(path: Path) -> bool:

@@ -113,9 +113,8 @@ def change_tree(world: World, folder: Path, seed: int) -> None:
     """Write, replace and remove some files, each in one step, and note their versions."""
     chance = random.Random(seed)
     with _LOCK:
-        begun = (
-            world.home if folder.is_relative_to(world.home) else world.folder
-        ) / "new"  # on the same disk
+        disks = (*(home for home in world.homes() if folder.is_relative_to(home)), world.folder)
+        begun = disks[0] / "new"
         begun.mkdir(mode=0o700, exist_ok=True)
         for number in range(chance.randrange(1, 30)):
             path = folder / chance.choice(("", "a", "a/b", "c")) / f"{chance.randrange(40)}.bin"

@@ -28,7 +28,7 @@ class Containers(Site):
 
     has_journals_on_disk = True
     job_flags = ("--memoryMB", "256")
-    attempt = "/jobs/$PAI_JOB_NAME/$(tr '\\0' / < /proc/1/cmdline)"
+    attempt = "/jobs/$PAI_JOB_NAME/$FC_FRAMEWORK_ATTEMPT_ID/$FC_TASK_ATTEMPT_ID"
 
     def __init__(self) -> None:
         self._kits: list[Kit] = []
