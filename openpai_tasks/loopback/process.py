@@ -18,6 +18,10 @@ from openpai_tasks.loopback.lock import LOCK, STATUS, is_held
 PAUSE = 0.02
 
 
+class ServerEnded(ConfigError):
+    """Raised if a server has just ended by itself."""
+
+
 class ServerProcess:
     """A process that signals are sent to by its handle: its pid may belong to another process by now."""
 
@@ -55,6 +59,8 @@ def found(folder: Path, program: str) -> Iterator[ServerProcess]:
         # Only looked at once the handle is open: from here on the number cannot become another's.
         if not (pid > 0 and is_held(folder) and _serves(pid, folder, program)):
             lock = folder / LOCK
+            if not is_held(folder):
+                raise ServerEnded(f"the server that used {lock} has ended")
             raise ConfigError(
                 f"cannot find out which process uses {lock}: no process was ended (`lsof {lock}` shows it)"
             )
@@ -114,7 +120,8 @@ def _listed(pid: int) -> str:
     """Return its command from the list of processes, for systems without /proc."""
     argv = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
     with suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True).stdout
+        done = subprocess.run(argv, capture_output=True, errors="replace", timeout=20, check=True)
+        return done.stdout
     return ""
 
 

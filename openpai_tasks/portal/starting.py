@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -99,7 +100,7 @@ def stop_portal(project: Path) -> bool:
     folder = portal_folder(project)
     if not lock.is_held(folder):
         return False
-    with process.found(folder, PROGRAM) as running:
+    with suppress(process.ServerEnded), process.found(folder, PROGRAM) as running:
         running.signal(signal.SIGTERM)
         if not running.ends_within(STOP_SECONDS):
             raise TimedOut(f"waited {STOP_SECONDS:.0f} s for the portal to end")

@@ -58,7 +58,7 @@ class Server:
 
     def wait(self):
         """Wait until nothing is left to deliver."""
-        until(lambda: not self.pending(), 20)
+        until(lambda: not self.pending())
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_a_delivery_is_sent_although_the_clock_was_set_back_after_the_end_of_its
     server.submit("waits", {"post": f"{receiver.uri}/y", "when": "waiting>5h"})
     server.database.write("UPDATE deliveries SET due = due + ? WHERE event = 'end'", [5 * 3_600_000])
     server.deliveries.start()
-    until(lambda: [row["event"] for row in server.pending()] == ["waiting"], 20)
+    until(lambda: [row["event"] for row in server.pending()] == ["waiting"])
     assert [body["name"] for body in bodies(receiver)] == ["train"]
 
 

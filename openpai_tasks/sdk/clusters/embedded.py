@@ -63,6 +63,7 @@ STOP_SECONDS = 45.0  # more than the 30 that a job has to end by itself
 ANSWER_SECONDS = 10.0  # for a running server to answer
 GRACE_SECONDS = 5.0  # for a server that does not answer to end, before it is killed
 POLL_SECONDS = 0.02
+ANSWERING = "the embedded cluster to answer"
 LONGEST_TOKEN = 4096  # bytes
 _TOKEN = re.compile(rb"[\w-]+\.[\w-]+\.[\w-]+|[0-9a-f]{40}")  # of its OpenPAI API, or of its PaddleCloud API
 _UNFINISHED = f"{RUNNING},{STOPPING},{WAITING}"  # sorted, or else pages are longer than wanted
@@ -257,7 +258,7 @@ def _restart(say: Say, force: bool) -> None:
 
 def _stop_server() -> None:
     if lock.is_held(folder()):
-        with process.found(folder(), PROGRAM) as server:
+        with suppress(process.ServerEnded), process.found(folder(), PROGRAM) as server:
             server.signal(signal.SIGTERM)
             if not server.ends_within(STOP_SECONDS):
                 raise TimedOut(f"waited {STOP_SECONDS:.0f} s for the embedded cluster to end")
@@ -273,7 +274,7 @@ def _answers(seconds: float) -> bool:
 
 def _kill_server(say: Say) -> None:
     """Terminate the server, and kill it only if that fails: a suspended one can still clean up."""
-    with process.found(folder(), PROGRAM) as server:
+    with suppress(process.ServerEnded), process.found(folder(), PROGRAM) as server:
         say(f"the embedded cluster does not answer: ending its process {server.pid}")
         for number in (signal.SIGTERM, signal.SIGCONT):
             server.signal(number)
@@ -416,9 +417,10 @@ def _launch(request: StartRequest) -> str:
 
 def _start(options: LocalOptions, *flags: str) -> None:
     """Start a server; if it fails and was the first one here, nothing of it is left."""
-    if lock.is_held(folder()):  # started by hand a moment ago
-        _wait_until(lambda: _facts() is not None, START_SECONDS, "the embedded cluster to answer")
-        return
+    if lock.is_held(folder()):  # started by another a moment ago, or ending
+        _wait_until(lambda: _facts() is not None or not lock.is_held(folder()), START_SECONDS, ANSWERING)
+        if lock.is_held(folder()):
+            return
     before = os.listdir(folder())
     (folder() / lock.STATUS).unlink(missing_ok=True)  # of a server that was killed
     argv = [sys.executable, "-m", PROGRAM, "--home", str(folder()), "--engine", options.engine]
@@ -441,10 +443,12 @@ def _start(options: LocalOptions, *flags: str) -> None:
     _wait_until(
         lambda: _facts() is not None or started.poll() is not None,
         START_SECONDS,
-        f"the embedded cluster to answer (see {_log()})",
+        f"{ANSWERING} (see {_log()})",
     )
     if started.poll() is None:
         return
+    if started.returncode == lock.ALREADY_RUNNING:  # that of a command that was killed
+        return _start(options, *flags)
     reason = in_this_program(process.last_line(_log(), end))
     problem = f"the embedded cluster did not start: {reason}"
     if "cluster.db" in before:

@@ -35,7 +35,7 @@ class CgroupTree:
     def own(self, version: str) -> Path | None:
         """Return the group of this process that can limit memory; None if there is none."""
         mark = "0::" if version == V2 else ":memory:"
-        lines = _read(self._root / "proc/self/cgroup").splitlines()
+        lines = _read(self._root / "proc/self/cgroup").split("\n")
         path = next((line.partition(mark)[2] for line in lines if mark in line), None)
         for root, point in self._mounts(version) if path else ():
             inside = os.path.relpath(str(path), root)
@@ -52,9 +52,9 @@ class CgroupTree:
 
     def _mounts(self, version: str) -> Iterator[tuple[str, str]]:
         """Yield the root of each mounted hierarchy, and where it is mounted."""
-        for line in _read(self._root / "proc/self/mountinfo").splitlines():
+        for line in _read(self._root / "proc/self/mountinfo").split("\n"):
             head, _, tail = line.partition(" - ")
-            place, kind = head.split(), tail.split()
+            place, kind = head.split(" "), tail.split(" ")
             is_first = kind[:1] == ["cgroup"] and "memory" in kind[-1].split(",")
             if is_first if version == V1 else kind[:1] == ["cgroup2"]:
                 yield place[3], place[4]
@@ -141,6 +141,6 @@ def _has_memory(group: Path, file: str = "cgroup.controllers") -> bool:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
+        return os.fsdecode(path.read_bytes())
     except OSError:
         return ""

@@ -38,11 +38,18 @@ HUB = "docker.io"
 _HUB_NAMES = ("", HUB, "index.docker.io", "registry-1.docker.io", "hub.docker.com", "registry.hub.docker.com")
 _HUB_KEY = "https://index.docker.io/v1/"  # the name of Docker Hub in docker's file
 OUT_OF_MEMORY = "Warning OutOfMemory it used all of the memory that it asked for, and a process was killed"
+BEGUN = f"{container_program.BASE}/begun"  # the command of this container may run
 SSHD = "sshd"  # the script in RUNTIME that starts it
 
 _ENTRY = f"""\
 # What a shell prints when its command is killed is not the job's output.
 exec 3>&2 2>/dev/null
+# An engine that was killed while it started the container may be asked again.
+if [ -e {BEGUN} ]; then
+  echo "error: its container was started a second time" >&3
+  exit 255
+fi
+(: >{BEGUN})
 # Where it is not the first process of its namespace, it must still outlive the command.
 trap : TERM
 . {RUNTIME}/environment

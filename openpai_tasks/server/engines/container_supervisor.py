@@ -16,6 +16,7 @@ import functools
 import json
 import math
 import os
+import re
 import select
 import signal
 import subprocess
@@ -176,9 +177,6 @@ class Supervisor:
         """Create the container once."""
         words = ("create", *self.plan.options, image, *self.plan.command)
         code, output = self.call_daemon(*words, limit=self.plan.call_limit)
-        if code < 0 and not output:  # it was killed, and its daemon may go on
-            self.signals.sleep(PAUSE)
-            code, output = self.call_daemon(*words, limit=self.plan.call_limit)
         if code and "name" in output and "already in use" in output:
             code = 0  # by a request whose answer was lost: no other container has this name
         return code, output
@@ -203,7 +201,7 @@ class Supervisor:
 
     def run_container(self) -> dict[str, Any]:
         """Start the container and wait for its end, also across a restart of its daemon."""
-        code = self.watch("start", "--attach", self.plan.name)
+        code = self.start()
         is_back = False  # it was running after its daemon was down; podman's `attach` returns another code
         give_up, pause = math.inf, PAUSE
         while (code or is_back) and not self.is_removed:
@@ -225,6 +223,21 @@ class Supervisor:
                 give_up = math.inf
         return {"code": KILLED if self.is_removed else 0}
 
+    def start(self) -> int:
+        """Start the container, and wait until the program ends; repeat it if nothing has begun."""
+        give_up = math.inf
+        while True:
+            code = self.watch("start", "--attach", self.plan.name)
+            was_asked = code >= 0 and not is_unreachable(self.when_possible(self.stderr))
+            if not code or was_asked or self.is_removed or time.monotonic() > give_up:
+                return code
+            state = self.inspect()
+            if state.has_started or state.error:
+                return code
+            give_up = min(give_up, time.monotonic() + self.plan.patience)
+            self.signals.sleep(PAUSE)
+            self.check_stop()
+
     def outcome_of(self, state: ContainerState, was_lost: bool) -> dict[str, Any]:
         """Return the outcome of a container that did not succeed."""
         code = state.code
@@ -237,7 +250,8 @@ class Supervisor:
             reason = f"it used more than {amount} that it asked for"
             reason += f" (it reached {reached} MB)" if reached else ""
             return {"code": code, "platform": OUT_OF_MEMORY, "reason": reason}
-        if was_lost and code in BY_DAEMON and not self.signals.term:
+        has_ended = bool(self.usage())  # the command; its first process notes this last
+        if was_lost and code in BY_DAEMON and not (has_ended or self.signals.term):
             raise ContainerFailed(NODE_LOST, f"ended with its daemon, which was restarted (exit code {code})")
         return {"code": code}
 
@@ -314,12 +328,12 @@ class Supervisor:
     def call_daemon(
         self, *arguments: str, limit: float, environment: dict[str, str] | None = None
     ) -> tuple[int, str]:
-        """Run the program; repeat it if its daemon is down, or restarted meanwhile."""
+        """Run the program; repeat it if it was killed, or if its daemon is down or restarted meanwhile."""
         give_up = math.inf
         while True:
             code, output = self.call(*arguments, limit=limit, environment=environment)
             now = time.monotonic()
-            if not code or not is_unreachable(output) or now > give_up:
+            if not code or not (code < 0 or is_unreachable(output)) or now > give_up:
                 return code, output
             give_up = min(give_up, now + self.plan.patience)
             self.signals.sleep(PAUSE)
@@ -336,7 +350,10 @@ class Supervisor:
         stoppable: bool = True,
         environment: dict[str, str] | None = None,
     ) -> tuple[int, str]:
-        """Run the program until it ends or the limit is reached; return its exit code and output."""
+        """Run the program until it ends or the limit is reached; return its exit code and output.
+
+        The exit code is negative only if others have killed the program.
+        """
         with scratch_file() as file:
             process = self.spawn(arguments, file, environment)
             end = time.monotonic() + limit
@@ -349,7 +366,7 @@ class Supervisor:
                 self.check_stop()
             file.seek(0)
             output = file.read().decode(errors="replace")
-        return code, f"no answer within {limit:g} s" if is_late else output
+        return (FAILED, f"no answer within {limit:g} s") if is_late else (code, output)
 
     def spawn(
         self, arguments: tuple[str, ...], output: IO[bytes] | None, environment: dict[str, str] | None = None
@@ -457,7 +474,9 @@ def start_failure(output: str) -> int:
 
 def error_line(output: str) -> str:
     """Return the most informative line of a program's error output."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    plain = (re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]", "", line) for line in output.splitlines())
+    lines = ["".join(one if one.isprintable() else " " for one in line).strip() for line in plain]
+    lines = [line for line in lines if line]
     errors = [line for line in lines if "error" in line.lower() or "denied" in line.lower()] or lines
     line = (errors or ["no reason given"])[-1]
     for prefix in ("Error response from daemon:", "Error:", "docker:"):

@@ -36,6 +36,7 @@ from openpai_tasks.settings.engines import EngineOptions
 
 SUPERVISOR_GRACE = 60.0  # seconds, in addition to the task's, to stop, kill and remove a container
 NOTES_READ = 1 << 16
+LONGEST_NOTE = 1000  # characters
 _LOST = "lost its supervisor, which was killed; its container was removed"
 
 
@@ -154,9 +155,9 @@ def _read_notes(path: Path) -> Iterator[NewEvent]:
     except OSError:
         return
     for line in text.splitlines():
-        match = re.fullmatch(r"(Normal|Warning) ([A-Za-z]{1,40}) (.{1,1000})", line)
+        match = re.fullmatch(r"(Normal|Warning) ([A-Za-z]{1,40}) (.+)", line)
         if match:
-            yield NewEvent(*match.groups())
+            yield NewEvent(match[1], match[2], match[3][:LONGEST_NOTE])
 
 
 def remove_secrets(folder: Path) -> None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.files import shortages
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol.fields import MALFORMED
 from openpai_tasks.server import ssh, variables
 from openpai_tasks.server.engines import cgroups, leftovers, runner, task_state
 from openpai_tasks.server.engines.base import (
@@ -38,6 +39,7 @@ from openpai_tasks.server.engines.machine import LocalEngine, Machine
 from openpai_tasks.server.engines.runner import gpu_locks, memory
 from openpai_tasks.server.engines.runner.task import LINK
 from openpai_tasks.server.engines.wakeups import WakePipe, pipe_path
+from openpai_tasks.server.job_errors import JOB_ERRORS, describe
 from openpai_tasks.server.ssh import layout
 from openpai_tasks.server.state.records import NewEvent, Task
 from openpai_tasks.server.storages import FOLDER, Mount
@@ -117,9 +119,9 @@ class ProcessEngine(LocalEngine):
             if task_state.has_begun(launch.folder):
                 return False
             self.prepare(launch)
-        except (OSError, ConfigError) as err:
+        except (OSError, *JOB_ERRORS) as err:
             cause = shortages.find_shortage(err) or err
-            why = f"{cause.strerror}: {launch.folder}" if isinstance(cause, OSError) else str(err)
+            why = f"{cause.strerror}: {launch.folder}" if isinstance(cause, OSError) else describe(err)
             if shortages.is_shortage(cause):
                 self._delayed[launch.uid] = launch, why
             else:
@@ -137,7 +139,7 @@ class ProcessEngine(LocalEngine):
         for task in tasks:
             try:
                 found[task.uid] = self._end(task) or TaskRunning()
-            except OSError:  # one task must not hide the others
+            except (OSError, *MALFORMED):  # one task must not hide the others
                 log.exception("cannot read the state of task %s", task.uid)
         return found
 
@@ -352,6 +354,8 @@ def prevent_start(folder: Path) -> bool:
 
 def mount_point(folder: Path, path: str) -> Path:
     """Return the location of a document's mount path below a task's folder."""
+    if "\0" in path:
+        raise ConfigError(f"cannot mount a storage at {path!r}")
     parts = [part for part in PurePosixPath(path).parts if part not in ("/", "//", "..")]
     return folder.joinpath("mounts", *parts)
 

@@ -7,12 +7,13 @@ import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 
-from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.errors import ConfigError
 from openpai_tasks.files import shortages
 from openpai_tasks.protocol import JobDocument, StorageMount, TaskRole, states
 from openpai_tasks.protocol.document.scripts import time_limit
 from openpai_tasks.server.engines.base import ContainerSpec, Engine, Launch, image_not_used
 from openpai_tasks.server.engines.container_files import registry_login
+from openpai_tasks.server.job_errors import JOB_ERRORS, describe
 from openpai_tasks.server.resources import ResourceAmount, task_demand
 from openpai_tasks.server.scheduling import environment, plugins
 from openpai_tasks.server.scheduling.keeping import keep_failed
@@ -74,7 +75,7 @@ class Launcher:
         ]
         try:
             launches = self._launches(job, ready, ready if len(ready) == job.tasks else None)
-        except PaiError:
+        except JOB_ERRORS:
             self._progress.save_tasks(job, wanted)
             raise
         record = self._progress.queue_in_engine if self._engine.schedules else self._progress.begin
@@ -95,10 +96,10 @@ class Launcher:
             key, launches = self._committed[0]
             try:
                 self._engine.start(*launches)
-            except PaiError as err:
+            except JOB_ERRORS as err:
                 if shortages.find_shortage(err):
                     raise
-                self._progress.refuse(key, str(err))
+                self._progress.refuse(key, describe(err))
             del self._committed[0]
 
     def recover(self, alive: Iterable[Task]) -> None:
@@ -112,7 +113,7 @@ class Launcher:
                     together += launches
                 else:
                     self._engine.start(*launches)
-            except PaiError as err:
+            except JOB_ERRORS as err:
                 if shortages.find_shortage(err):
                     raise
                 log.exception("cannot resume job %s", key)

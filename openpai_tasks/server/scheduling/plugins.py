@@ -89,11 +89,10 @@ def plan(document: JobDocument, role: str) -> PluginPlan:
         if name in _SKIPPED:
             notes += [f"the plugin {name} is ignored: {_SKIPPED[name]}"] if _SKIPPED[name] else []
         elif name == "ssh":
-            parameters = _render(document, role, plugin.get("parameters") or {})
-            ssh = ssh_plugin.read(parameters, document.gang, _policy(plugin))
+            ssh = ssh_plugin.read(_parameters(document, role, plugin), document.gang, _policy(plugin))
             before.append(PluginStep(ssh_plugin.script(ssh), may_fail=not ssh.must))
         elif name in _RUN:
-            first, last = _RUN[name](_render(document, role, plugin.get("parameters") or {}))
+            first, last = _RUN[name](_parameters(document, role, plugin))
             before += [PluginStep(first, may_fail)] if first else []
             after[:0] = [PluginStep(last, may_fail)] if last else []
         elif may_fail:
@@ -114,7 +113,10 @@ def _plugins_of(document: JobDocument, role: str) -> Iterator[Data]:
             about = {key: item[key] for key in ("failurePolicy",) if key in item}
             rest = {key: value for key, value in item.items() if key not in ("plugin", "type", *about)}
             yield {"plugin": plugin.removeprefix(f"{PLUGINS}."), "parameters": rest, **about}
-    for plugin in document.extras.get(PLUGINS) or ():
+    listed = document.extras.get(PLUGINS) or []
+    if not isinstance(listed, list):
+        raise ConfigError(f"extras.{PLUGINS} must be a list")
+    for plugin in listed:
         if not isinstance(plugin, dict) or not isinstance(plugin.get("plugin"), str):
             raise ConfigError(f"extras.{PLUGINS}: each item needs the name of a plugin")
         if _is_for(plugin.get("taskroles"), role):
@@ -122,13 +124,22 @@ def _plugins_of(document: JobDocument, role: str) -> Iterator[Data]:
 
 
 def _is_for(roles: Any, role: str) -> bool:
-    names = {role, states.role_key(role)}
+    names = (role, states.role_key(role))
     return not isinstance(roles, list) or any(one in names for one in roles)
 
 
 def _policy(plugin: Data) -> str:
     """Return the failure policy; empty if none is given."""
     return str(plugin.get("failurePolicy", "")).lower()
+
+
+def _parameters(document: JobDocument, role: str, plugin: Data) -> Data:
+    """Return the plugin's parameters with their templates rendered."""
+    given = plugin.get("parameters") or {}
+    if not isinstance(given, dict):
+        raise ConfigError(f"plugin {plugin['plugin']}: its parameters must be a mapping")
+    rendered: Data = _render(document, role, given)
+    return rendered
 
 
 def _render(document: JobDocument, role: str, value: Any) -> Any:
@@ -162,7 +173,13 @@ def _git(parameters: Data) -> tuple[str, str]:
     """Return a clone command; like storages, an absolute folder is below the folder of mounts."""
     if not parameters.get("repo_uri"):
         raise ConfigError("plugin git: it needs a repo_uri")
-    options = [word for one in parameters.get("options") or () for word in shlex.split(text_of(one))]
+    given = parameters.get("options") or []
+    if not isinstance(given, list):
+        raise ConfigError("plugin git: its options must be a list")
+    try:
+        options = [word for one in given for word in shlex.split(text_of(one))]
+    except ValueError as err:
+        raise ConfigError(f"plugin git: invalid options: {err}") from None
     folder = text_of(parameters.get("clone_dir") or CODE)
     target = f'"$PAI_MOUNT_ROOT"{shlex.quote(folder)}' if folder.startswith("/") else shlex.quote(folder)
     words = shlex.join(["git", "clone", *options, "--", text_of(parameters["repo_uri"])])

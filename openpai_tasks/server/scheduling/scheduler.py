@@ -6,6 +6,7 @@ are shown unchanged.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -13,9 +14,9 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from openpai_tasks.errors import PaiError
 from openpai_tasks.files import shortages
 from openpai_tasks.protocol import states
+from openpai_tasks.protocol.fields import MALFORMED
 from openpai_tasks.server.engines.base import (
     Engine,
     Shortage,
@@ -24,12 +25,13 @@ from openpai_tasks.server.engines.base import (
     TaskRunning,
     TaskStatus,
 )
+from openpai_tasks.server.job_errors import JOB_ERRORS, describe
 from openpai_tasks.server.resources import NOTHING, ResourceAmount
 from openpai_tasks.server.scheduling.allocation import FreeResources, StartDecision
 from openpai_tasks.server.scheduling.idle import IdleWatch
 from openpai_tasks.server.scheduling.keeping import SLACK, TAIL, find_failure
 from openpai_tasks.server.scheduling.launcher import Launcher
-from openpai_tasks.server.scheduling.progress import Progress
+from openpai_tasks.server.scheduling.progress import CANNOT_BE_MADE, Progress
 from openpai_tasks.server.scheduling.queries import SchedulerQueries, WaitingJob
 from openpai_tasks.server.scheduling.task_end import read_gpu_percent, read_log_end
 from openpai_tasks.server.scheduling.turns import Turns
@@ -134,11 +136,13 @@ class Scheduler:
         with self._state.database.transaction():
             self._record_all(polled)
             for key, span in idle.items():
-                self._idle.act(key, span, now())
+                with self._apart(f"look at the GPUs of job {key}"):
+                    self._idle.act(key, span, now())
             has_alive = self._queries.has_alive()
             for key in self._queries.stopping():
                 self._wait_reasons.pop(key, None)
-                self._progress.settle(key)
+                with self._apart(f"settle job {key}"):
+                    self._progress.settle(key)
             ending = self._queries.ending()
             delays = [] if ending else list(self._start_waiting(bool(ended)))
         if ending:
@@ -177,7 +181,7 @@ class Scheduler:
             return status
         try:
             return replace(status, gpu_percent=read_gpu_percent(self._engine, task))
-        except (OSError, PaiError):
+        except (OSError, *JOB_ERRORS):
             log.exception("cannot read the use of GPUs of task %s-%s of %s", task.role, task.index, task.job)
             return status
 
@@ -189,7 +193,7 @@ class Scheduler:
                 return read_log_end(self._engine, task) if is_kept else b""
             has_failed = isinstance(status, TaskExit) and status.user_code and not status.stopped
             return read_log_end(self._engine, task) if has_failed else b""
-        except (OSError, PaiError):
+        except (OSError, *JOB_ERRORS):
             log.exception("cannot read the log of task %s-%s of job %s", task.role, task.index, task.job)
             return b""
 
@@ -197,10 +201,17 @@ class Scheduler:
         """Record what the engine has answered."""
         self._mirror_queue([(task, status) for task, status, _ in polled if status is not None])
         for task, status, log_end in polled:
-            try:
+            with self._apart(f"record task {task.role}-{task.index} of job {task.job}"):
                 self._record(task, status, log_end)
-            except (OSError, PaiError):  # one task must not stop the others from being recorded
-                log.exception("cannot record task %s-%s of job %s", task.role, task.index, task.job)
+
+    @contextlib.contextmanager
+    def _apart(self, what: str) -> Iterator[None]:
+        """Undo and log a change of one job that fails, so that it does not stop those of the others."""
+        try:
+            with self._state.database.part():
+                yield
+        except (OSError, *JOB_ERRORS):
+            log.exception("cannot %s", what)
 
     def _mirror_queue(self, polled: Iterable[tuple[Task, TaskStatus]]) -> None:
         """Record when tasks of an engine that schedules by itself start running, or why they wait."""
@@ -225,7 +236,11 @@ class Scheduler:
         if isinstance(status, TaskRunning) and (failure := find_failure(task, log_end)):
             self._progress.keep(task, failure)
         if isinstance(status, TaskExit):
-            self._progress.finish(task, status, log_end)
+            try:
+                with self._state.database.part():
+                    self._progress.finish(task, status, log_end)
+            except MALFORMED as err:  # without what may have caused it
+                self._progress.finish(task, TaskExit(None, describe(err), platform_code=CANNOT_BE_MADE))
             self._state.database.when_committed(lambda: self._engine.forget(task))
 
     def _stop(self, ending: Sequence[Task]) -> list[Polled]:
@@ -297,11 +312,11 @@ class Scheduler:
             return self._start_whole(one, free) if one.gang else self._start_each(one.job, free)
         except Shortage as err:
             return _wait_for(err)
-        except PaiError as err:
+        except JOB_ERRORS as err:
             if shortage := shortages.find_shortage(err):
                 why = f"cannot start yet: {shortages.describe(shortage)}"
                 return StartDecision(False, why, machine_full=True, retry_after=POLL_SECONDS)
-            self._progress.refuse(one.job.key, str(err))
+            self._progress.refuse(one.job.key, describe(err))
             self._engine.hold(self._queries.unfinished()[0])  # its ports and GPUs are free again
             self.wake()  # and so are its resources
             return StartDecision(True)

@@ -57,6 +57,21 @@ class Database:
         for callback in done:
             callback()
 
+    @contextlib.contextmanager
+    def part(self) -> Iterator[None]:
+        """Undo everything inside after an error; the transaction around it can go on."""
+        done = len(self._when_committed)
+        self.write("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            del self._when_committed[done:]
+            if self._connection.in_transaction:  # a full disk may have ended it already
+                self.write("ROLLBACK TO part")
+                self.write("RELEASE part")
+            raise
+        self.write("RELEASE part")
+
     def when_committed(self, callback: Callable[[], None]) -> None:
         """Call this after the transaction of this thread, if it succeeds; without a transaction, at once."""
         if self._writer == threading.get_ident():

@@ -60,7 +60,7 @@ def _identity(path: str) -> str:
 def _mounts() -> list[MountPoint]:
     """Return the mounts of this machine; empty if unknown."""
     try:
-        with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
+        with open(MOUNTS, encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
             return [MountPoint(*map(_plain, line.split(" ")[2:5])) for line in lines]
     except OSError:
         return []

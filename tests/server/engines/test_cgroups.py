@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.server.engines.cgroups import CgroupTree, find_groups
+from openpai_tasks.server.engines.runner import usage
+from openpai_tasks.storage.local import identity
 
 UNIFIED = "30 1 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 HYBRID = (
@@ -88,3 +90,17 @@ def test_user_who_does_not_linger_gets_no_group_of_systemd(tmp_path: Path) -> No
         file.chmod(0o500)
     found, limits = find_groups(see(tmp_path, "0::/user.slice/session-1.scope\n", UNIFIED))
     assert found is None and "loginctl enable-linger" in str(limits)
+
+
+def test_other_mounts_may_have_any_name_and_no_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel escapes only spaces, tabs, newlines and backslashes."""
+    (tmp_path / "sys/fs/cgroup/memory/task").mkdir(parents=True)
+    tree = see(tmp_path, "4:memory:/box/task\n0::/\n", HYBRID)
+    mounts = tmp_path / "proc/self/mountinfo"
+    mounts.write_bytes(b"40 1 0:30 / /mnt/caf\xe9\r\x0bx rw - tmpfs  rw\n" + HYBRID.encode())
+    assert find_groups(tree)[0] == tmp_path / "sys/fs/cgroup/memory/task"
+    assert dict(usage.group_mounts(str(mounts)))["memory"] == "/sys/fs/cgroup/memory"
+    monkeypatch.setattr(identity, "MOUNTS", str(mounts))
+    assert len(identity._mounts()) == 4

@@ -238,6 +238,13 @@ def test_a_container_is_created_once_when_the_request_is_killed(tmp_path):
     assert supervise(tmp_path, f"case $1 in create) {taken}; kill -9 $$;; esac") == (0, {"code": 0})
 
 
+def test_an_image_is_pulled_again_when_the_program_was_killed(tmp_path):
+    killed = "[ -e tried ] && touch image && exit; touch tried; echo 'layer 1: Pulling'; kill -9 $$"
+    missing = "[ -e image ] || { echo 'No such image: image' >&2; exit 1; }"
+    script = f"case $1 in create) {missing};; pull) {killed};; esac"
+    assert supervise(tmp_path, script, patience=60) == (0, {"code": 0})
+
+
 def test_an_image_is_pulled_again_when_the_daemon_was_restarted_meanwhile(tmp_path):
     lost = "[ -e tried ] && touch image && exit; touch tried; echo 'unexpected EOF' >&2; exit 1"
     missing = "[ -e image ] || { echo 'No such image: image' >&2; exit 1; }"
@@ -272,6 +279,13 @@ def test_a_command_that_failed_while_its_daemon_was_down_keeps_its_exit_code(tmp
         assert found == outcome if outcome[1] else found[1]["platform"] == -1001
 
 
+def test_a_command_that_ends_by_a_signal_while_its_daemon_is_down_keeps_its_exit_code(tmp_path):
+    """Found by ``inv endure --engine docker --seed 55003``."""
+    state = json.dumps({**ENDED, "ExitCode": 143})
+    script = f"case $1 in start) echo 'Usage memory.peak 5' >>notes; exit 1;; inspect) echo '{state}';; esac"
+    assert supervise(tmp_path, script) == (143, {"code": 143, "peak": 5})
+
+
 def test_a_full_disk_delays_the_outcome_of_a_container_and_loses_only_notes(tmp_path):
     running, ended = json.dumps({**ENDED, "Running": True}), json.dumps({**ENDED, "ExitCode": 5})
     fill = "ln -sf /dev/full notes; ln -s /dev/full outcome.new"
@@ -298,6 +312,37 @@ NEVER_STARTED = {
     "Error": "could not select device driver",
     "OOMKilled": False,
 }
+CREATED = json.dumps({**NEVER_STARTED, "ExitCode": 0, "Error": ""})
+
+
+@pytest.mark.parametrize(
+    "problem", ["kill -9 $$", "echo 'Cannot connect to the Docker daemon' >>logs/stderr; exit 1"]
+)
+def test_a_container_that_was_not_asked_to_start_is_started_again(tmp_path, problem):
+    script = (
+        f"case $1 in start) [ -e tried ] && exit; touch tried; {problem};; inspect) echo '{CREATED}';; esac"
+    )
+    assert supervise(tmp_path, script, patience=60) == (0, {"code": 0})
+
+
+def test_a_container_is_not_started_again_after_a_stop(tmp_path):
+    script = f"case $1 in start) kill -TERM $PPID; kill -9 $$;; inspect) echo '{CREATED}';; esac"
+    reason = "was stopped before its container started"
+    assert supervise(tmp_path, script, patience=60) == (143, {"code": None, "reason": reason})
+
+
+def test_the_command_of_a_container_that_is_started_twice_runs_once(tmp_path):
+    base, work = container_program.BASE, container_program.WORK
+    for folder in ("runtime", "work"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "runtime/environment").touch()
+    (tmp_path / "runtime/command").write_text("echo ran")
+    script = container_files.entry_script().replace(work, f"{tmp_path}/work").replace(base, str(tmp_path))
+    argv = ["/bin/sh", "-c", script]
+    first, second = (subprocess.run(argv, capture_output=True, text=True) for _ in range(2))
+    assert (first.returncode, first.stdout) == (0, "ran\n")
+    assert (second.returncode, second.stdout) == (255, "")
+    assert "its container was started a second time" in second.stderr
 
 
 @pytest.mark.parametrize(
@@ -318,6 +363,16 @@ NEVER_STARTED = {
             "case $1 in start) exit 137;; inspect) echo 'Error: No such container: name' >&2; exit 1;; esac",
             -101,
             "its container was removed from outside",
+        ),
+        (
+            f"case $1 in start) kill -9 $$;; inspect) echo '{CREATED}';; esac",
+            -1204,
+            "its container did not start: no reason given",
+        ),
+        (
+            "case $1 in create) printf 'Error: \\033[31mbad\\tthing\\007\\r\\n' >&2; exit 1;; esac",
+            -1201,
+            "its container could not be created: bad thing",
         ),
         (
             f"case $1 in start) exit 125;; inspect) echo '{json.dumps(NEVER_STARTED)}';; esac",

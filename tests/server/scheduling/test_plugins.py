@@ -166,15 +166,27 @@ def test_unsupported_plugins_are_skipped_and_reported(workshop: Make) -> None:
         ({"parameters": {}}, "needs the name"),
         ({"plugin": "git"}, "repo_uri"),
         (cmd(callbacks=[], preCommands=["x"]), "not both"),
+        ({"plugin": "cmd", "parameters": "x"}, "plugin cmd: its parameters must be a mapping"),
+        ({"plugin": "ssh", "parameters": ["x"]}, "plugin ssh: its parameters must be a mapping"),
+        ({"plugin": "git", "parameters": {"repo_uri": "x", "options": 5}}, "its options must be a list"),
+        ({"plugin": "git", "parameters": {"repo_uri": "x", "options": ["'"]}}, "No closing quotation"),
+        ({"plugin": "odd", "taskroles": [{}, "main"]}, "no runtime plugin named 'odd'"),
     ],
 )
 def test_plugin_that_cannot_run_fails_the_job_at_once(
     workshop: Make, plugin: dict[str, Any], words: str
 ) -> None:
+    """Malformed ones blocked all jobs: the scheduler failed in each turn. Found by ``inv fuzz``."""
     here = workshop()
     job = here.run("refused", "echo main", extras=extras(plugin), jobRetryCount=3)
     assert (job.state, job.exit_code, job.attempt) == ("FAILED", -200, 0)
     assert words in here.reasons(job.key)["CannotRun"]
+
+
+def test_plugins_that_are_no_list_fail_the_job_at_once(workshop: Make) -> None:
+    here = workshop()
+    assert here.run("refused", "echo main", extras={PLUGINS: 5}).state == "FAILED"
+    assert here.run("next", "echo main").state == "SUCCEEDED"
 
 
 def test_commands_are_unchanged_without_plugins() -> None:

@@ -209,3 +209,31 @@ def test_job_waits_for_space_and_memory_to_start(workshop: Make, monkeypatch: py
     key = here.submit("first", "echo ran")
     assert here.wait(key).state == "SUCCEEDED" and here.output(key) == "ran\n"
     assert here.reasons(key)["FailedScheduling"] == "cannot start yet: No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (lambda here: here.scheduler._launcher, "_launches"),
+        (lambda here: here.engine, "prepare"),
+        (lambda here: here.engine, "start"),
+        (lambda here: here.scheduler._progress, "_settle"),
+    ],
+)
+def test_an_internal_error_fails_one_job_and_the_others_go_on(
+    workshop: Make, monkeypatch: pytest.MonkeyPatch, owner: Callable[[Workshop], Any], name: str
+) -> None:
+    here = workshop()
+    errors, works = [KeyError("password")], getattr(owner(here), name)
+
+    def fail_once(*words: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return works(*words)
+
+    monkeypatch.setattr(owner(here), name, fail_once)
+    failed = here.run("first", "true")
+    assert here.run("second", "true").state == "SUCCEEDED"
+    why = [event.message for event in here.state.events(failed.key)]
+    assert failed.state == "FAILED" and "password" not in str(why)
+    assert any("internal error (KeyError): see the server's log" in line for line in why)

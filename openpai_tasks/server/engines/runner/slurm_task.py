@@ -96,12 +96,15 @@ def _is_on_nfs(folder: str) -> bool:
 
 def _exchange_places(task: BatchTask, tasks: list[BatchTask], nodes: dict[str, str]) -> list[Place] | None:
     """Choose the ports of the task, and return the places of all tasks once they are known."""
-    if not os.path.exists(PLACE):
-        _write(PLACE, write_place(_address(nodes), choose(task.uid, task.ports), _gpus()))
+    own = PLACE + os.environ.get("SLURM_RESTART_COUNT", "")  # Slurm may start them again on other machines
+    if not os.path.exists(own):
+        text = write_place(_address(nodes), choose(task.uid, task.ports), _gpus())
+        _write(own, text)
+        _write(PLACE, text)
     limit = time.monotonic() + PEERS_SECONDS
     found: list[Place] = []
     for one in tasks:
-        path = os.path.join(one.folder, PLACE)
+        path = os.path.join(one.folder, own)
         while not os.path.exists(path):
             if time.monotonic() > limit or os.path.exists("started"):
                 return None

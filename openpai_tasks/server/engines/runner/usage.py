@@ -267,20 +267,20 @@ class OtherGroups:
 
 def group_paths(pid: str) -> dict[str, str]:
     """Return the control groups of a process by controller; that of version 2 has an empty name."""
-    lines = (line.split(":", 2) for line in _read(f"/proc/{pid}/cgroup").splitlines())
+    lines = (line.split(":", 2) for line in _read(f"/proc/{pid}/cgroup").split("\n") if line)
     return {name: path for _, names, path in lines for name in names.split(",")}
 
 
-def group_mounts() -> list[tuple[str, str]]:
+def group_mounts(mounts: str = "/proc/self/mountinfo") -> list[tuple[str, str]]:
     """Return where the hierarchies of control groups are mounted, by controller."""
     found = []
-    with open("/proc/self/mountinfo") as file:
+    with open(mounts, errors="surrogateescape", newline="\n") as file:
         for line in file:
-            head, _, tail = line.partition(" - ")
-            kind, _, options = tail.split()[:3]
+            head, _, tail = line.rstrip("\n").partition(" - ")
+            kind, _, options = tail.split(" ", 2)
             if kind in ("cgroup", "cgroup2"):
                 names = options.split(",") if kind == "cgroup" else [""]
-                found += [(name, head.split()[4]) for name in names]
+                found += [(name, head.split(" ")[4]) for name in names]
     return found
 
 
