@@ -80,7 +80,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or "{}")
         if kube.odd is not None and (self.command, url.path) not in kube.asked:
             kube.asked.add((self.command, url.path))
-            self.wfile.write(kube.odd)
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(kube.odd)
             return
         if url.path.endswith("/log"):
             self._send(200, LOG.encode())
@@ -98,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, content: bytes) -> None:
         self.send_response(status)
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(ConnectionError):
             self.end_headers()
             self.wfile.write(content)
 
@@ -108,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, b"")
             kube.changed.wait(0.5)
             pods = list(kube.pods.values())
-        with contextlib.suppress(BrokenPipeError):  # the engine is being closed
+        with contextlib.suppress(ConnectionError):  # the engine is being closed
             for pod in pods:
                 self.wfile.write(
                     json.dumps({"type": "MODIFIED", "object": pod, "new": [None]}).encode() + b"\n"

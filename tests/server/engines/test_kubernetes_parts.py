@@ -930,16 +930,30 @@ def test_a_damaged_id_of_a_home_is_replaced(tmp_path: Path, monkeypatch: pytest.
 def test_a_kubectl_that_fails_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, words: str
 ) -> None:
-    monkeypatch.setattr(kubectl, "START_SECONDS", 0.5)
+    async def wait_until_it_has_ended(*_: Any) -> bool:
+        while not (tmp_path / "ended").exists():
+            await asyncio.sleep(0.01)
+        return False
+
+    monkeypatch.setattr(kubectl.Kubectl, "wait_for_proxy", wait_until_it_has_ended)
     program = tmp_path / "kubectl"
-    program.write_text(f"#!/bin/sh\nprintf '{printed}' >&2\nexit 1\n")
+    program.write_text(f"#!/bin/sh\nprintf '{printed}' >&2\n: >{tmp_path}/ended\nexit 1\n")
     program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     for namespace in ("", "ns"):
+        (tmp_path / "ended").unlink(missing_ok=True)
         with pytest.raises(ConfigError, match=f"^kubectl.*: .*{words}$"):
             engine_for(tmp_path, namespace)
-    program.write_text("#!/bin/sh\nexec sleep 60\n")
-    with pytest.raises(ConfigError, match="kubectl: no answer within"):
+
+
+def test_a_kubectl_that_hangs_is_reported_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubectl, "START_SECONDS", 0.2)
+    (tmp_path / "kubectl").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "kubectl").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(ConfigError, match=r"kubectl: no answer within 0\.2 s"):
         engine_for(tmp_path, "")
 
 
