@@ -256,11 +256,8 @@ def _restart(say: Say, force: bool) -> None:
 
 
 def _stop_server() -> None:
-    if lock.is_held(folder()):
-        with process.found(folder(), PROGRAM) as server:
-            server.signal(signal.SIGTERM)
-            if not server.ends_within(STOP_SECONDS):
-                raise TimedOut(f"waited {STOP_SECONDS:.0f} s for the embedded cluster to end")
+    if not process.terminate(folder(), PROGRAM, STOP_SECONDS):
+        raise TimedOut(f"waited {STOP_SECONDS:.0f} s for the embedded cluster to end")
 
 
 def _answers(seconds: float) -> bool:
@@ -273,7 +270,7 @@ def _answers(seconds: float) -> bool:
 
 def _kill_server(say: Say) -> None:
     """Terminate the server, and kill it only if that fails: a suspended one can still clean up."""
-    with process.found(folder(), PROGRAM) as server:
+    with suppress(process.ServerEnded), process.found(folder(), PROGRAM) as server:
         say(f"the embedded cluster does not answer: ending its process {server.pid}")
         for number in (signal.SIGTERM, signal.SIGCONT):
             server.signal(number)
@@ -416,8 +413,12 @@ def _launch(request: StartRequest) -> str:
 
 def _start(options: LocalOptions, *flags: str) -> None:
     """Start a server; if it fails and was the first one here, nothing of it is left."""
-    if lock.is_held(folder()):  # started by hand a moment ago
-        _wait_until(lambda: _facts() is not None, START_SECONDS, "the embedded cluster to answer")
+    _wait_until(
+        lambda: _facts() is not None or not lock.is_held(folder()),  # it is starting or ending
+        STOP_SECONDS,
+        "the embedded cluster to answer or to end",
+    )
+    if _facts():
         return
     before = os.listdir(folder())
     (folder() / lock.STATUS).unlink(missing_ok=True)  # of a server that was killed
