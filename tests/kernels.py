@@ -15,7 +15,7 @@ from jupyter_client.manager import KernelManager
 
 from tests.conftest import Shell
 
-SECONDS = 60
+SECONDS = 200
 
 
 @dataclass

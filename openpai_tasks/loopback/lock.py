@@ -12,6 +12,8 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.net.addresses import LAST_PORT
 
 LOCK, STATUS = "server.lock", "server.json"
+ALREADY_RUNNING = 3
+"""Exit code of a server whose folder another one uses."""
 PORT_TAKEN = 5
 """Exit code of a server that cannot listen on its port."""
 

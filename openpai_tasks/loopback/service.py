@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from openpai_tasks import __version__, compat
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.loopback.lock import LOCK, PORT_TAKEN, STATUS
+from openpai_tasks.loopback.lock import ALREADY_RUNNING, LOCK, PORT_TAKEN, STATUS
 from openpai_tasks.settings import home
 
 HOST, HOST_IPV6 = "127.0.0.1", "::1"
@@ -40,7 +40,7 @@ GRACE_SECONDS = 1  # for unfinished answers at the end
 
 
 class AlreadyRunning(ConfigError):
-    exit_code = 3
+    exit_code = ALREADY_RUNNING
 
 
 class PortTaken(ConfigError):

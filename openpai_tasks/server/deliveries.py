@@ -30,6 +30,7 @@ AT_ONCE = 4
 FIRST_PAUSE, LONGEST_PAUSE = 5_000, 3_600_000  # ms before the second attempt, and at most
 GIVE_UP_AFTER = 24 * 3_600_000  # ms
 RETRY_SECONDS = 5.0  # after an error of the database
+CLOCK_SECONDS = 10.0  # after which the clock is read again, as it can be set
 
 
 class Deliveries:
@@ -63,14 +64,17 @@ class Deliveries:
 
     def _turn(self) -> float | None:
         """Attempt what is due; return the seconds until more is, None if there is nothing left."""
-        while not self._closing and (found := self._table.due(now(), AT_ONCE, now() + LONGEST_PAUSE)):
+        while not self._closing and (found := self._due()):
             threads = [threading.Thread(target=self._attempt, args=[one], daemon=True) for one in found]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
         due = self._table.next_due()
-        return None if due is None else max(0.0, (due - now()) / 1000)
+        return None if due is None else min(max(0.0, (due - now()) / 1000), CLOCK_SECONDS)
+
+    def _due(self) -> list[Delivery]:
+        return self._table.due(now(), AT_ONCE, FIRST_PAUSE, LONGEST_PAUSE)
 
     def _attempt(self, delivery: Delivery) -> None:
         """Notify a hook once; afterwards, the delivery is gone or due later."""

@@ -95,7 +95,7 @@ def test_tracebacks_of_this_python_are_read(tmp_path, program, place):
 
 
 def test_long_and_hostile_output_takes_little_time():
-    started = time.monotonic()
+    started = time.process_time()
     for lines in (
         ["Traceback (most recent call last):"] * 1000,
         ['  File "a", line 1'] * 1000,
@@ -104,7 +104,7 @@ def test_long_and_hostile_output_takes_little_time():
         ["Traceback (most recent call last):", '  File "a", line 1', "name"] * 333,
     ):
         find_cause(lines)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("row", CAUSES, ids=lambda row: row.title)

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import requests
 
+from openpai_tasks.settings.home import write_private
 from tests.forkserver import FRESH
+from tests.ports import free_port
 from tests.processes import is_running, kill
 from tests.server.workshop import until
 
@@ -117,7 +119,8 @@ def test_foreign_web_page_cannot_use_the_api(shell):
         assert answer.status_code == 403
 
 
-def test_automatically_chosen_port_is_kept_over_a_restart(shell):
+def test_port_of_the_last_server_is_used_again(shell):
+    write_private(shell.home / "local" / "port", f"{free_port()}\n")  # no other process takes it meanwhile
     shell.ok("cluster.start")
     port = facts(shell)["port"]
     shell.ok("cluster.stop")

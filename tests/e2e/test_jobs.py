@@ -243,7 +243,8 @@ def test_output_of_every_quick_attempt_is_shown(cluster):
 
 def test_following_a_job_reports_its_retry(cluster):
     gate = cluster.project / "gate-again"
-    waits = f"echo began; [ ! -e {gate} ] || exit 0; while [ ! -e {gate} ]; do sleep 0.1; done; exit 9"
+    second = f"[ ! -e {gate} ] || {{ echo began; exit 0; }}"
+    waits = f"{second}; echo began; while [ ! -e {gate} ]; do sleep 0.1; done; exit 9"
     process = cluster.start("inv", "job.sub", waits, "-j", "again", "--retries", "1", "--follow")
     assert process.stdout.readline() == "began\n"
     gate.touch()

@@ -69,7 +69,7 @@ def test_jobs_with_idle_gpus_are_listed(cluster):
     for name in ("quiet", "busy"):
         cluster.ok("job.sub", "sleep 600", "-j", name)
         until(lambda name=name: cluster.ok("job.status", name, "-o", "json").json()["state"] == "RUNNING")
-    since = int(1000 * (time.time() - 3700))
+    since = int(1000 * (time.time() - 3660))
     with contextlib.closing(sqlite3.connect(cluster.home / "local/cluster.db", timeout=60)) as database:
         database.execute("UPDATE jobs SET gpus_idle_since = ? WHERE name = 'quiet'", [since])
         database.commit()

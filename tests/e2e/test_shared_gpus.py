@@ -43,11 +43,12 @@ class FakeGpus:
     def use(self, pids: dict[int, int], **memory: int) -> None:
         """Show processes on GPUs, and memory in use."""
         rows = [f"{self.uuids[index]}, {pid}\n" for index, pid in pids.items()]
-        (self.folder / "apps").write_text("".join(rows))
         used = [
             f"{name}, {memory.get(f'gpu{index}', 4)}, Disabled\n" for index, name in enumerate(self.uuids)
         ]
-        (self.folder / "memory").write_text("".join(used))
+        for kind, lines in (("apps", rows), ("memory", used)):
+            (self.folder / "new").write_text("".join(lines))
+            (self.folder / "new").rename(self.folder / kind)  # a server must not see it empty
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import signal
 import sys
@@ -62,8 +63,10 @@ def steady(world: World, jobs: int) -> int:
     try:
         found = list(run_steady(world, jobs))
     finally:
-        world.abort()
-        world.remove()
+        with contextlib.ExitStack() as cleanups:
+            cleanups.callback(world.remove)
+            cleanups.callback(world.site.stop, world)
+            world.abort()
     print(*found, sep="\n")
     return min(len(found), 1)
 

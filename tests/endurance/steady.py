@@ -19,11 +19,11 @@ WARM_UP = 2  # batches before the first measurement
 def use(world: World, number: int) -> None:
     """Run a few jobs at a time, and read what a user would."""
     label = f"steady{number}"
-    sweep = ("--sweep", f"x=1..{BATCH}", "--cpu", "1")
+    sweep = ("--sweep", f"x=1..{BATCH}", "--cpu", "1", *world.site.job_flags)
     world.pai("job.sub", 'echo {x}; seq 200; echo "$x" > "$PAI_OUTPUT_DIR/x"', "-j", label, *sweep)
     world.pai("job.list", "-o", "json")
     world.pai("job.logs", f"{label}-x-1")
-    world.pai("storage.copy", sys.executable, f"pai://local/home/{label}")
+    world.pai("storage.copy", sys.executable, f"pai://{world.site.alias}/home/{label}")
     world.call(portal_command(world, "list"))
 
 
@@ -50,8 +50,8 @@ def growth(before: dict[str, tuple[int, int, int]], after: dict[str, tuple[int, 
 
 def run_steady(world: World, jobs: int) -> Iterator[str]:
     """Run this many jobs after a warm-up; yield what has grown."""
-    for name in ("user", "tmp", "journals", "project", "trees"):
-        (world.folder / name).mkdir(parents=True)
+    world.make_folders()
+    world.site.start(world)
     for number in range(WARM_UP):
         use(world, number)
     before = measure(world)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
+import math
 import os
 import random
 import shutil
@@ -16,17 +18,19 @@ from typing import Any
 
 import pytest
 
-from tests.endurance import __main__
+from tests.endurance import __main__, steady
+from tests.endurance import world as world_module
 from tests.endurance.__main__ import plan_for
 from tests.endurance.checks import violations
 from tests.endurance.faults.disk import FailingDisk, Full
+from tests.endurance.faults.kubernetes import container_processes, task_containers
 from tests.endurance.faults.preloading import can_build
 from tests.endurance.found import FAULTS, OPERATIONS, SITES
 from tests.endurance.operations import outputs
 from tests.endurance.plan import Plan, Step
 from tests.endurance.shrink import shrink
 from tests.endurance.sites.base import Site
-from tests.endurance.sites.slurm import SlurmRecords
+from tests.endurance.sites.slurm import WRAPPED, SlurmRecords, make_wrappers
 from tests.endurance.steady import growth
 from tests.endurance.traces import home_violations
 from tests.endurance.world import Ran, Record, World
@@ -34,6 +38,7 @@ from tests.endurance.world import Ran, Record, World
 PROCESS = SITES["process"]
 JOB = {"label": "c0n0", "lines": 2, "seconds": 0, "code": 0, "random_name": True}
 SUBMIT = Step("submit", 0.0, JOB)
+LOGS = Step("logs", 0.0, {"label": "c0n0"})
 UPLOAD, MOVE = Step("store upload", 0.0, {"label": "s"}), Step("store move", 0.0, {"label": "m"})
 WHOLE = {"source": {"a": "1"}, "before": {"a": "1"}, "after": {"a": "1"}, "problem": ""}
 LEFT = {"a": "1", ".pai-part-1": "1"}
@@ -79,16 +84,44 @@ def test_the_first_history_that_fails_is_cut_down_and_printed_with_its_seed(monk
         return dataclasses.replace(GOOD, plan=plan), ["broken"] if is_failing else []
 
     monkeypatch.setattr(__main__, "run", run)
-    monkeypatch.setattr(sys, "argv", ["endure", "--seed", "3"])
+    seed = next(one for one in range(100) if run(plan_for(one, PROCESS), PROCESS)[1])
+    monkeypatch.setattr(sys, "argv", ["endure", "--seed", str(seed)])
     assert __main__.main() == 1
     text = capsys.readouterr().out
-    assert "seed 3: 3 operations" in text and "failed histories: 1\n" in text
-    shortest = text.partition("the shortest history of seed 3 that was seen to fail:\n")[2].splitlines()
+    assert f"seed {seed}: 3 operations" in text and "failed histories: 1\n" in text
+    shortest = text.partition(f"history of seed {seed} that was seen to fail:\n")[2].splitlines()
     assert [line.partition(" s, ")[2].split()[0] for line in shortest] == ["submit"]
 
 
 def test_a_history_that_keeps_all_promises_has_no_violations():
     assert list(violations(GOOD)) == []
+
+
+def test_a_command_fails_without_a_reason_only_if_no_fault_was_near():
+    alone = Ran(LOGS, 1, "", "error: no\n", False, 0.1)
+    missing = dataclasses.replace(alone, err="error: no job named 'c0n0' on cluster 'local'")
+    near, killed = (
+        dataclasses.replace(alone, faults=("stop server",)),
+        dataclasses.replace(alone, is_killed=True),
+    )
+    for ran, count in ((alone, 1), (missing, 0), (near, 0), (killed, 0)):
+        record = dataclasses.replace(GOOD, ran=(*GOOD.ran, ran))
+        assert len(list(violations(record))) == count
+
+
+def test_a_command_has_the_faults_that_were_near_it(tmp_path, monkeypatch):
+    world = World(tmp_path, Site())
+    (tmp_path / "project").mkdir()
+    monkeypatch.setattr(OPERATIONS["list"], "command", lambda *_: [sys.executable, "-c", ""])
+    monkeypatch.setattr(world_module, "RECOVERY", math.inf)
+    run = functools.partial(world._run_client, 0, (Step("list"),), OPERATIONS)
+    run()
+    with world._noted("stop server"):
+        run()
+    run()
+    monkeypatch.setattr(world_module, "RECOVERY", 0.0)
+    run()
+    assert [ran.faults for ran in world._ran] == [(), ("stop server",), ("stop server",), ()]
 
 
 def failed(code: int, retries: int = 0) -> tuple[dict[str, Any]]:
@@ -192,6 +225,7 @@ def test_each_broken_promise_is_found():
         "FAILED with -101, but no fault did": kubernetes([], -101),
         "FAILED after 0 of 1 retries": retried(0),
         "succeeds, and was killed 0 times": retried(1),
+        "it fails without a fault": {"ran": (*GOOD.ran, Ran(LOGS, 1, "", "error: no\n", False, 0.1))},
         "its errors are not one line": {"ran": (Ran(SUBMIT, 125, "", "error: a\nerror: b\n", False, 0.1),)},
         "exits with -11": {"ran": (Ran(SUBMIT, -11, "", "", False, 0.1),)},
         "the server has ended": {"broken": ("disk full: the server has ended",)},
@@ -304,6 +338,7 @@ def test_each_broken_promise_about_an_operation_is_found():
             "does not list",
             {"out": empty, "found": {"portal list": page}},
         ),
+        ("portal list", "fails without a fault", {"code": 1, "out": "", "found": {}}),
         ("portal list", "list of the portal failed", {"out": page, "found": {"portal list": "HTTP 500"}}),
         ("pack", "", {"found": {"pack": {"t": PACKED}}}),
         ("pack", "is not complete", {"found": {"pack": {"t": {**PACKED, "first": {}}}}}),
@@ -393,21 +428,114 @@ def test_a_server_of_the_last_release_is_spared_what_it_does_not_survive(tmp_pat
     assert fault.inject(world, fault.plan(random.Random(1))) is None
 
 
+def test_a_task_that_begins_and_ends_while_the_disk_is_full_may_have_lost_output(tmp_path, monkeypatch):
+    world, fault = World(tmp_path, Site()), FAULTS["disk full"]
+    jobs = world.site.server_folder(world) / "jobs"
+
+    def end_task(name):
+        (jobs / name).mkdir(parents=True)
+        (jobs / name / "exit").touch()
+
+    end_task("u~a/0/main-0-0")
+    monkeypatch.setattr(fault, "begin", lambda *_: end_task("u~b/0/main-0-0"))
+    fault.inject(world, {"seconds": 0})
+    assert world.lossy_tasks == {str(jobs / "u~b/0/main-0-0")} and not world.killed_tasks
+    world.site.has_journals_on_disk = True
+    monkeypatch.setattr(fault, "begin", lambda *_: end_task("u~c/0/main-0-0"))
+    fault.inject(world, {"seconds": 0})
+    assert world.killed_tasks == {str(jobs / "u~c/0/main-0-0")}
+
+
 def test_growth_of_memory_and_open_files_is_found():
     before = {"server": (1, 1000, 20)}
     assert not list(growth(before, {"server": (1, 1100, 22)}))
     assert len(list(growth(before, {"server": (2, 1200, 24)}))) == 3
 
 
-def test_the_disk_of_the_server_is_prepared_before_what_an_operation_starts(tmp_path, monkeypatch):
+def test_a_run_without_faults_starts_and_stops_its_engine(tmp_path, monkeypatch):
+    called = []
+
+    class Engine(Site):
+        job_flags = ("--mem", "100")
+
+        def start(self, world):
+            called.append("start")
+
+        def stop(self, world):
+            called.append("stop")
+
+    world = World(tmp_path / "endure" / "world", Engine())
+    monkeypatch.setattr(world, "pai", lambda *words: called.append(words[-2:]))
+    monkeypatch.setattr(world, "call", lambda words: None)
+    monkeypatch.setattr(world, "abort", lambda: None)
+    monkeypatch.setattr(steady, "measure", lambda world: {})
+    assert __main__.steady(world, 0) == 0
+    assert (called[0], called[-1]) == ("start", "stop") and ("--mem", "100") in called
+
+
+def test_the_disk_of_the_server_is_prepared_before_what_an_engine_and_an_operation_start(
+    tmp_path, monkeypatch
+):
     world, prepared = World(tmp_path / "world", Site()), []
+    monkeypatch.setattr(Site, "start", lambda *_: prepared.append("site"))
     monkeypatch.setattr(World, "_carry_out", lambda *_: None)
     monkeypatch.setattr(World, "_record", lambda *_: GOOD)
-    for one in (OPERATIONS["far upload"], FAULTS["disk full"]):
+    for one in (OPERATIONS["far upload"], FAULTS["upgrade"], FAULTS["disk full"]):
         monkeypatch.setattr(one, "prepare", lambda _, kind=one.kind: prepared.append(kind))
-    plan = Plan(1, ((Step("far upload"),),), (Step("disk full"),))
+    plan = Plan(1, ((Step("far upload"),),), (Step("upgrade"), Step("disk full")))
     world.run(plan, OPERATIONS, FAULTS)
-    assert prepared == ["disk full", "far upload"]
+    assert prepared == ["disk full", "site", "upgrade", "far upload"]
+
+
+def test_the_daemons_of_an_engine_end_with_everything_else_and_start_again(tmp_path):
+    world, daemon = World(tmp_path, Site()), subprocess.Popen(["sleep", "600"])
+    task = world.site.server_folder(world) / "jobs/u~c0n0/0/main-0-0"
+    task.mkdir(parents=True)
+    restarted = []
+
+    class Daemons(Site):
+        def daemons_and_tasks(self, world):
+            return iter([daemon.pid])
+
+        def restart_daemons(self, world):
+            restarted.append(daemon.poll())
+
+    world.site = Daemons()
+    FAULTS["restart of everything"].inject(world, {})
+    assert restarted == [-signal.SIGKILL] and world.killed_tasks == {str(task)}
+
+
+def test_tasks_on_slurm_load_the_libraries_of_faults(tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    for name in WRAPPED:
+        (tmp_path / "real" / name).write_text("#!/bin/sh\nexec sh\n")
+        (tmp_path / "real" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/real{os.pathsep}{os.environ['PATH']}")
+    world = World(tmp_path, Site())
+    world.preloaded.add("CLOCK_CONTROL")
+    world.environment["CLOCK_CONTROL"] = "it's a name"
+    script = "#!/bin/sh\n#SBATCH --mem=1\nexec printenv CLOCK_CONTROL\n"
+    done = subprocess.run([make_wrappers(world) / "sbatch"], input=script, capture_output=True, text=True)
+    assert done.stdout == "it's a name\n", done.stderr
+
+
+def test_the_containers_of_tasks_in_pods_are_found(tmp_path):
+    pod, systemd = "/node1/kubepods/besteffort/pod1-2", "/kubepods.slice/kubepods-pod1_2.slice"
+    groups = {
+        "1": f"{pod}/{'a' * 64}",
+        "2": f"{systemd}/cri-containerd-{'b' * 64}.scope",
+        "3": f"{pod}/{'c' * 64}",
+        "4": "/docker/" + "d" * 64,
+        "5": f"{pod}/{'a' * 64}",
+    }
+    for pid, group in groups.items():
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "cgroup").write_text(f"4:memory:{group}\n0::/\n")
+        words = ("sh", "" if pid == "3" else "/usr/local/pai/runtime/entry", "")
+        (tmp_path / pid / "cmdline").write_text("\0".join(words))
+    found = container_processes(tmp_path)
+    assert {id[0]: sorted(pids) for id, pids in found.items()} == {"a": [1, 5], "b": [2], "c": [3]}
+    assert sorted(id[0] for id in task_containers(tmp_path)) == ["a", "b"]
 
 
 def test_interrupted_history_leaves_no_process(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import shutil
 import signal
@@ -31,6 +32,7 @@ FINAL = ("SUCCEEDED", "FAILED", "STOPPED")
 FAULT_SECONDS = 6.0  # to find something to hurt
 LIMIT = 180.0  # seconds for one command; a longer one hangs
 SETTLE = 120.0  # seconds until all jobs must have ended after the last fault
+RECOVERY = 10.0  # seconds after a fault in which commands may fail because of it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +45,12 @@ class Ran:
     err: str
     is_killed: bool  # or interrupted, by a fault
     seconds: float
+    faults: tuple[str, ...] = ()  # kinds of those that happened meanwhile or shortly before
+
+    @property
+    def fails_alone(self) -> bool:
+        """Whether it failed without a fault as the reason."""
+        return self.code != 0 and not self.is_killed and not self.faults
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +111,8 @@ class World:
         self.killed_tasks: set[str] = set()
         self.lossy_tasks: set[str] = set()
         self.broken: list[str] = []
+        self.preloaded: set[str] = set()
+        """The variables of libraries that faults load into processes, for other machines."""
         self.client_environments: list[dict[str, str]] = [{}]
         """Further variables of the clients, in turn."""
         self.has_old_server = False
@@ -116,6 +126,7 @@ class World:
         self._hurt: set[int] = set()  # clients that a fault has ended
         self._ran: list[Ran] = []
         self._faults: list[str] = []
+        self._times: list[tuple[str, float]] = []  # when each fault has ended
 
     # Processes
 
@@ -148,13 +159,20 @@ class World:
         for path in Path("/proc").glob("[0-9]*"):
             try:
                 variables = (path / "environ").read_bytes().split(b"\0")
-                is_ours = f"OPENPAI_HOME={self.home}".encode() in variables
-                is_ours = is_ours or str((path / "cwd").readlink()).startswith(f"{self.home}/")
+                place = str((path / "cwd").readlink())
+                is_ours = any(
+                    f"OPENPAI_HOME={home}".encode() in variables or place.startswith(f"{home}/")
+                    for home in self.homes()
+                )
                 if is_ours and (path / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
                     found.append(int(path.name))
             except OSError:
                 continue
         return found + [pid for pid in self.pids("") if pid not in found]
+
+    def homes(self) -> set[Path]:
+        """Return the home folders of the clients and of the server."""
+        return {self.home, self.site.server_folder(self).parent}
 
     def pids(self, words: str) -> list[int]:
         return [pid for pid, _ in self.processes(words)]
@@ -177,21 +195,27 @@ class World:
 
     def unfinished_tasks(self) -> list[str]:
         """Return the folders of tasks whose end was not recorded."""
-        return [str(path) for path in self.home.glob("local/jobs/*/*/*") if not (path / "exit").exists()]
+        return [path for path in self.tasks() if not Path(path, "exit").exists()]
+
+    def tasks(self) -> list[str]:
+        """Return the folders of all tasks."""
+        return list(map(str, self.site.server_folder(self).glob("jobs/*/*/*")))
 
     # The whole history
 
     def run(self, plan: Plan, operations: Mapping[str, Operation], faults: Mapping[str, Fault]) -> Record:
         """Carry out the plan, let everything end, and return what happened."""
-        for name in ("user", "tmp", "journals", "project", "trees"):
-            (self.folder / name).mkdir(parents=True)
+        self.make_folders()
         used = [operations[kind] for kind in sorted({step.kind for one in plan.clients for step in one})]
-        kinds = dict.fromkeys(step.kind for step in plan.faults)
+        kinds = sorted({step.kind for step in plan.faults}, key=lambda one: faults[one].order)
         with self.cleanups:
             self.cleanups.callback(self.site.stop, self)
             try:
+                early = [kind for kind in kinds if not faults[kind].order]
+                for kind in early:
+                    faults[kind].prepare(self)
                 self.site.start(self)
-                for kind in sorted(kinds, key=lambda one: faults[one].order):
+                for kind in kinds[len(early) :]:
                     faults[kind].prepare(self)
                 for operation in used:
                     self.cleanups.callback(operation.finish, self)
@@ -201,6 +225,10 @@ class World:
             except BaseException:
                 self.abort([faults[kind] for kind in kinds])
                 raise
+
+    def make_folders(self) -> None:
+        for name in ("user", "tmp", "journals", "project", "trees"):
+            (self.folder / name).mkdir(parents=True)
 
     def abort(self, faults: Iterable[Fault] = ()) -> None:
         """End a history that was interrupted: its clients, then its jobs and the server as a user does."""
@@ -282,7 +310,8 @@ class World:
                 is_killed = process.pid in self._hurt
                 self._hurt.discard(process.pid)
                 took = time.monotonic() - began
-                self._ran.append(Ran(step, process.returncode, out, err, is_killed, took))
+                near = tuple(kind for kind, end in self._times if end + RECOVERY > began)
+                self._ran.append(Ran(step, process.returncode, out, err, is_killed, took, near))
 
     def _inject(self, steps: tuple[Step, ...], faults: Mapping[str, Fault]) -> None:
         for step in steps:
@@ -290,15 +319,27 @@ class World:
             deadline = time.monotonic() + FAULT_SECONDS
             if self._is_over:
                 return
-            while (done := faults[step.kind].inject(self, step.options)) is None:
-                if self._is_quiet.wait(0.3) or time.monotonic() > deadline:
-                    break
-            else:
-                self._faults.append(f"{step.kind}: {done}")
+            with self._noted(step.kind):
+                while (done := faults[step.kind].inject(self, step.options)) is None:
+                    if self._is_quiet.wait(0.3) or time.monotonic() > deadline:
+                        break
+                else:
+                    self._faults.append(f"{step.kind}: {done}")
+
+    @contextlib.contextmanager
+    def _noted(self, kind: str) -> Iterator[None]:
+        """Note when a fault happens; it lasts until it has ended."""
+        with self._lock:
+            self._times.append((kind, math.inf))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._times[-1] = (kind, time.monotonic())
 
     def _record(self, plan: Plan, operations: Mapping[str, Operation]) -> Record:
         jobs = self._settle()
-        logs = {job["name"]: self.pai("job.logs", job["name"]).stdout for job in jobs}
+        logs = {job["name"]: self._read_log(job["name"]) for job in jobs}
         steps = {kind: [ran.step for ran in self._ran if ran.step.kind == kind] for kind in operations}
         found = {kind: operations[kind].collect(self, steps[kind]) for kind in operations if steps[kind]}
         found[self.site.kind] = self.site.collect(self)
@@ -318,6 +359,12 @@ class World:
             () if plan.has("upgrade") else tuple(self._home_violations()),  # of another release
             tuple(self.broken),
         )
+
+    def _read_log(self, job: str) -> str:
+        read = self.pai("job.logs", job)
+        if read.returncode:
+            self.broken.append(f"job.logs {job} fails without a fault: {read.stderr}")
+        return read.stdout
 
     def _settle(self) -> list[dict[str, Any]]:
         deadline = time.monotonic() + SETTLE
@@ -342,7 +389,7 @@ class World:
         yield from self.site.leftovers(self)
 
     def _home_violations(self) -> Iterator[str]:
-        for home in {self.home, self.site.server_folder(self).parent}:
+        for home in self.homes():
             yield from home_violations(home)
 
     def remove(self) -> None:

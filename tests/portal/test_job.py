@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from openpai_tasks.portal.pages.job_document import as_text
+from openpai_tasks.server.state.state import now
 from tests.attacks import ALL
 from tests.portal.conftest import Visitor
 from tests.scripted import Reply
@@ -87,8 +88,8 @@ def test_the_page_warns_of_idle_gpus_and_counts_runs_after_the_time_limit(cluste
     cluster.ok("job.sub", "sleep 600", "-j", "idle")
     until(lambda: cluster.ok("job.status", "idle", "-o", "json").json()["state"] == "RUNNING")
     with contextlib.closing(sqlite3.connect(cluster.home / "local/cluster.db", timeout=60)) as database:
-        change = "UPDATE jobs SET requeues = 2, gpus_idle_since = submitted - 3660000 WHERE name = 'idle'"
-        database.execute(change)
+        change = "UPDATE jobs SET requeues = 2, gpus_idle_since = ? WHERE name = 'idle'"
+        database.execute(change, [now() - 3660000])
         database.commit()
     shown = text(visitor.get("/c/local/jobs/idle").text)
     assert "Warning: its GPUs have been idle for 1h 01m" in shown and "2 after the time limit" in shown

@@ -14,6 +14,7 @@ import pytest
 import requests
 
 from openpai_tasks.portal.starting import PROGRAM
+from openpai_tasks.settings.home import write_private
 from tests.conftest import Shell, make_shell
 from tests.portal.conftest import Visitor
 from tests.ports import free_port
@@ -96,7 +97,7 @@ def test_commands_at_once_start_one_portal(own):
 
 
 def test_a_killed_portal_is_started_again_at_its_place(own):
-    before = link(own).partition("/open/")[0]
+    before = link(own, "--port", str(free_port())).partition("/open/")[0]
     (killed,) = facts(own)
     kill(killed["pid"])
     after = link(own)
@@ -106,7 +107,7 @@ def test_a_killed_portal_is_started_again_at_its_place(own):
 
 
 def test_another_port_is_used_if_the_last_one_is_taken(own):
-    link(own)
+    link(own, "--port", str(free_port()))
     (before,) = facts(own)
     own.pai("cluster.portal", "--stop")
     with socket.create_server(("127.0.0.1", before["port"])):
@@ -181,11 +182,13 @@ def events(visitor, path):
 
 
 def test_open_pages_report_a_stopped_cluster_recover_and_do_not_start_it(own):
+    first = free_port()
+    write_private(own.home / "local" / "port", f"{first}\n")
     visitor = Visitor(link(own))
     assert visitor.get("/c/local/jobs").status_code == 200
-    first = int((own.home / "local" / "port").read_text())
     following = events(visitor, "/c/local/jobs.live?from=start")
     assert next(following) == "html"
+    assert json.loads((own.home / "local" / "server.json").read_text())["port"] == first
     own.ok("cluster.stop")
     for path in ("jobs.live?from=start", "cluster.live", "jobs/x/live", "jobs/x/logs.live"):
         assert list(events(visitor, f"/c/local/{path}")) == ["problem"]

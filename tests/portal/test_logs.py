@@ -167,10 +167,12 @@ def test_a_page_that_reconnects_gets_what_it_missed_and_nothing_twice(cluster, v
 
 
 class Cuttable:
-    """A relay to the portal that can drop all its connections."""
+    """A relay to the portal that can drop all its connections, and make new ones wait."""
 
     def __init__(self, port):
         self._port, self._open = port, []
+        self.is_up = threading.Event()
+        self.is_up.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -179,6 +181,7 @@ class Cuttable:
         with contextlib.suppress(OSError):
             while True:
                 here, _ = self._listener.accept()
+                self.is_up.wait()
                 there = socket.create_connection(("127.0.0.1", self._port))
                 self._open += [here, there]
                 for source, target in ((here, there), (there, here)):
@@ -191,6 +194,7 @@ class Cuttable:
             target.shutdown(socket.SHUT_RDWR)
 
     def cut(self):
+        self.is_up.clear()
         for one in self._open:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -199,6 +203,7 @@ class Cuttable:
     def close(self):
         self._listener.close()
         self.cut()
+        self.is_up.set()
 
 
 def test_the_browser_continues_after_a_lost_connection(cluster, chromium, link, tmp_path):
@@ -216,9 +221,11 @@ def test_the_browser_continues_after_a_lost_connection(cluster, chromium, link, 
         page.wait_for_selector("[data-log-status]:has-text('50 lines')")
         relay.cut()
         page.wait_for_selector("[data-log-status]:has-text('connection was lost')")
+        relay.is_up.set()
         first.touch()
         page.wait_for_selector("[data-log-status]:has-text('101 lines')")
         relay.cut()
+        relay.is_up.set()
         second.touch()
         page.wait_for_selector("[data-log-status]:has-text('101 lines, complete')")
         shown = page.locator(".log-line").all_text_contents()
@@ -304,14 +311,14 @@ def test_a_jump_to_lines_that_load_slowly_is_not_undone_by_new_output(cluster, t
             requestAnimationFrame(() => requestAnimationFrame(done));
         })"""
     )
-    held = []
-    tab.route("**/logs.lines?*", lambda route: held.append(route))
+    held, is_slow = [], True
+    tab.route("**/logs.lines?*", lambda route: held.append(route) if is_slow else route.continue_())
     with tab.expect_request("**/logs.lines?*"):
         tab.evaluate("() => { document.getElementById('log').scrollTop = 0; }")
     gate.touch()
     tab.wait_for_selector("[data-log-status]:has-text('25,500 lines')")
+    is_slow = False
     held[0].abort()  # as all requests when the network changes; it is sent again
-    tab.unroute("**/logs.lines?*")
     tab.wait_for_selector(".log-number[data-number='1']")
     assert tab.problems == ["Failed to load resource: net::ERR_FAILED"]
     tab.problems.clear()

@@ -62,7 +62,7 @@ def job(cluster):
         cluster.ok("job.sub", lines, "--job-name", name)
     result = """echo '{"loss": '{x}'}'"""
     cluster.ok("job.sub", result, "--job-name", "look-at", "--sweep", "x=1,2,3", "--max-parallel", "3")
-    cluster.inv("job.wait", "look-2")
+    cluster.inv("job.wait", "look-1", "look-2")
 
 
 def test_no_page_has_a_serious_accessibility_fault(tab):

@@ -380,7 +380,8 @@ def test_failed_uploads_are_reported_and_foreign_pages_run_nothing(tab, home, tm
     )
     tab.goto(f"{tab.root}{ROOT}/refused")
     drop(tab, tmp_path / "taken", tmp_path / "page.html")
-    tab.get_by_role("button", name="Replace").click()
+    with tab.expect_console_message(lambda line: "400 (Bad Request)" in line.text):
+        tab.get_by_role("button", name="Replace").click()
     tab.get_by_text("taken is a folder").wait_for()
     tab.get_by_role("button", name="Close").click()
     with tab.expect_console_message(lambda line: "Blocked script" in line.text):

@@ -58,7 +58,7 @@ class Server:
 
     def wait(self):
         """Wait until nothing is left to deliver."""
-        until(lambda: not self.pending(), 20)
+        until(lambda: not self.pending())
 
 
 @pytest.fixture
@@ -184,8 +184,31 @@ def test_a_delivery_is_sent_although_the_clock_was_set_back_after_the_end_of_its
     server.submit("waits", {"post": f"{receiver.uri}/y", "when": "waiting>5h"})
     server.database.write("UPDATE deliveries SET due = due + ? WHERE event = 'end'", [5 * 3_600_000])
     server.deliveries.start()
-    until(lambda: [row["event"] for row in server.pending()] == ["waiting"], 20)
+    until(lambda: [row["event"] for row in server.pending()] == ["waiting"])
     assert [body["name"] for body in bodies(receiver)] == ["train"]
+
+
+def test_a_second_attempt_is_made_although_the_clock_was_set_back_after_the_first(server, receiver):
+    """Found by ``inv endure --engine process --seed 70501``."""
+    server.end(server.submit("train", f"{receiver.uri}/x"))
+    ahead = now() + 3_600_000  # the longest pause
+    (found,) = server.state.hooks.due(ahead, 9, 1, 1)
+    server.state.hooks.begin(found, ahead + pause_after(0) - 60_000)
+    server.deliveries.start()
+    server.wait()
+    assert [request.headers["X-Openpai-Attempt"] for request in receiver.seen] == ["2"]
+
+
+def test_a_delivery_that_waits_is_made_when_the_clock_is_set(server, receiver, monkeypatch):
+    monkeypatch.setattr(deliveries, "CLOCK_SECONDS", 0.01)
+    monkeypatch.setattr(deliveries, "FIRST_PAUSE", 3_600_000)
+    server.end(server.submit("train", f"{receiver.uri}/x"))
+    server.database.write("UPDATE deliveries SET due = ?", [now() + 1_800_000])
+    looks = []
+    monkeypatch.setattr(deliveries, "now", lambda: looks.append(0) or now() + 3_600_000 * (len(looks) > 9))
+    server.deliveries.start()
+    server.wait()
+    assert len(looks) > 9 and len(receiver.seen) == 1
 
 
 def test_pauses_grow_up_to_an_hour():
@@ -194,7 +217,7 @@ def test_pauses_grow_up_to_an_hour():
 
 def test_a_server_that_was_killed_while_it_sent_sends_again(server, receiver):
     server.end(server.submit("train", f"{receiver.uri}/x"))
-    (found,) = server.state.hooks.due(now(), 9)
+    (found,) = server.state.hooks.due(now(), 9, 1, 1)
     server.state.hooks.begin(found, now())  # an attempt that nobody has seen the end of
     server.close()
     server.open()

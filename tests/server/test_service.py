@@ -21,6 +21,7 @@ from openpai_tasks.loopback import lock, service
 from openpai_tasks.server.cluster import parse_virtual_cluster, virtual_clusters
 from openpai_tasks.server.engines import task_state
 from openpai_tasks.server.resources import ResourceAmount
+from tests.ports import free_port
 from tests.server.conftest import ServerProcess, wait_for
 
 
@@ -86,7 +87,7 @@ def test_second_server_in_the_same_folder_is_refused(own_server: ServerProcess) 
 
 
 def test_restarted_server_reuses_its_port_if_it_is_free(own_server: ServerProcess) -> None:
-    first = own_server.start()
+    first = own_server.start("--port", str(free_port()))
     own_server.end(signal.SIGKILL)
     assert own_server.start()["port"] == first["port"]
     own_server.end()
@@ -164,7 +165,7 @@ def test_server_listens_on_one_address_only(own_server: ServerProcess) -> None:
 
 
 def test_users_tokens_and_jobs_survive_a_kill(own_server: ServerProcess) -> None:
-    own_server.start()
+    own_server.start("--port", str(free_port()))
     before = own_server.admin()
     name = own_server.owner["user"]
     gate = own_server.folder / "gate"

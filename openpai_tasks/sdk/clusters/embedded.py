@@ -63,6 +63,7 @@ STOP_SECONDS = 45.0  # more than the 30 that a job has to end by itself
 ANSWER_SECONDS = 10.0  # for a running server to answer
 GRACE_SECONDS = 5.0  # for a server that does not answer to end, before it is killed
 POLL_SECONDS = 0.02
+ANSWERING = "the embedded cluster to answer"
 LONGEST_TOKEN = 4096  # bytes
 _TOKEN = re.compile(rb"[\w-]+\.[\w-]+\.[\w-]+|[0-9a-f]{40}")  # of its OpenPAI API, or of its PaddleCloud API
 _UNFINISHED = f"{RUNNING},{STOPPING},{WAITING}"  # sorted, or else pages are longer than wanted
@@ -413,13 +414,10 @@ def _launch(request: StartRequest) -> str:
 
 def _start(options: LocalOptions, *flags: str) -> None:
     """Start a server; if it fails and was the first one here, nothing of it is left."""
-    _wait_until(
-        lambda: _facts() is not None or not lock.is_held(folder()),  # it is starting or ending
-        STOP_SECONDS,
-        "the embedded cluster to answer or to end",
-    )
-    if _facts():
-        return
+    if lock.is_held(folder()):  # started by another a moment ago, or ending
+        _wait_until(lambda: _facts() is not None or not lock.is_held(folder()), START_SECONDS, ANSWERING)
+        if lock.is_held(folder()):
+            return
     before = os.listdir(folder())
     (folder() / lock.STATUS).unlink(missing_ok=True)  # of a server that was killed
     argv = [sys.executable, "-m", PROGRAM, "--home", str(folder()), "--engine", options.engine]
@@ -442,10 +440,12 @@ def _start(options: LocalOptions, *flags: str) -> None:
     _wait_until(
         lambda: _facts() is not None or started.poll() is not None,
         START_SECONDS,
-        f"the embedded cluster to answer (see {_log()})",
+        f"{ANSWERING} (see {_log()})",
     )
     if started.poll() is None:
         return
+    if started.returncode == lock.ALREADY_RUNNING:  # that of a command that was killed
+        return _start(options, *flags)
     reason = in_this_program(process.last_line(_log(), end))
     problem = f"the embedded cluster did not start: {reason}"
     if "cluster.db" in before:

@@ -101,14 +101,17 @@ class HookTable:
         due: int | None = row[0] if row else None
         return due
 
-    def due(self, time: int, most: int, latest: int | None = None) -> list[Delivery]:
+    def due(self, time: int, most: int, first_pause: int, longest_pause: int) -> list[Delivery]:
         """Return deliveries that are due, those that have waited longest first.
 
-        Those due after ``latest`` were queued before the clock was set back, unless they tell of a long wait.
+        One that is due after the longest pause that it can have was queued before the clock was set back,
+        unless it tells of a long wait. Each pause is four times as long as the one before.
         """
+        pause = "min(:longest, :first << 2 * min(max(tries - 1, 0), 6))"
         rows = self._database.rows(
-            "SELECT * FROM deliveries WHERE due <= ? OR (due > ? AND event != ?) ORDER BY due LIMIT ?",
-            [time, latest, WAITING, most],
+            f"SELECT * FROM deliveries WHERE due <= :now OR (due > :now + {pause} AND event != :waiting)"
+            " ORDER BY due LIMIT :most",
+            {"now": time, "first": first_pause, "longest": longest_pause, "waiting": WAITING, "most": most},
         )
         return [Delivery(**dict(row)) for row in rows]
 

@@ -16,7 +16,7 @@ class ClockStep(Fault):
     kind, weight, order = "clock step", 2, 0
 
     def fits(self, world: World) -> bool:
-        return can_build() and world.site.kind == "process"
+        return can_build()
 
     def prepare(self, world: World) -> None:
         preload(world, "clock", CLOCK_CONTROL=str(control(world, "clock", 0)))

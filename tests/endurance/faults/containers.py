@@ -7,18 +7,16 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
 from tests.endurance.faults.processes import PROGRAMS
+from tests.endurance.faults.waiting import wait_for
 from tests.endurance.plan import Fault, Options
 from tests.endurance.sites.containers import IMAGE, Containers, DockerSite, is_monitor_of
 from tests.endurance.world import World, send_signal
 
-T = TypeVar("T")
-SECONDS = 10.0  # to wait for something to hurt
 FOLDER = '{{index .Config.Labels "openpai-tasks.folder"}}'
 
 
@@ -53,14 +51,6 @@ def folders_of_runners(world: World) -> Iterator[str]:
             yield f"{os.readlink(f'/proc/{pid}/cwd')}/"
 
 
-def found(look: Callable[[], list[T]]) -> list[T]:
-    """Return what there is to hurt, as soon as there is something; nothing if it takes too long."""
-    deadline = time.monotonic() + SECONDS
-    while not (there := look()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return there
-
-
 class _Fault(Fault):
     """A fault on either engine; ``chosen`` selects one of several containers or processes."""
 
@@ -75,7 +65,7 @@ class _OfContainer(_Fault):
     """A fault of one running container, which ends it."""
 
     def inject(self, world: World, options: Options) -> str | None:
-        names = found(lambda: ask(world, "ps", "--format", "{{.Names}}"))
+        names = wait_for(lambda: ask(world, "ps", "--format", "{{.Names}}"))
         if not names:
             return None
         name = names[int(options["chosen"] * len(names))]
@@ -131,7 +121,7 @@ class KillMonitor(_Fault):
     kind, weight = "kill monitor", 2
 
     def inject(self, world: World, options: Options) -> str | None:
-        monitors = found(lambda: list(self._monitors(world)))
+        monitors = wait_for(lambda: list(self._monitors(world)))
         if not monitors:
             return None
         pid, words = sorted(monitors)[int(options["chosen"] * len(monitors))]
@@ -153,7 +143,7 @@ class KillSupervisor(_Fault):
     kind, weight = "kill supervisor", 2
 
     def inject(self, world: World, options: Options) -> str | None:
-        supervisors = found(lambda: list(world.processes("container_supervisor.py")))
+        supervisors = wait_for(lambda: list(world.processes("container_supervisor.py")))
         if not supervisors:
             return None
         pid, line = sorted(supervisors)[int(options["chosen"] * len(supervisors))]
@@ -168,7 +158,7 @@ class KillProgram(_Fault):
     kind, weight = "kill container program", 2
 
     def inject(self, world: World, options: Options) -> str | None:
-        programs = found(lambda: list(self._programs(world)))
+        programs = wait_for(lambda: list(self._programs(world)))
         if not programs:
             return None
         pid, place, words = sorted(programs)[int(options["chosen"] * len(programs))]

@@ -10,6 +10,7 @@ import random
 import shutil
 import subprocess
 import time
+from pathlib import Path
 
 from tests.endurance.faults.preloading import can_build, control, preload
 from tests.endurance.plan import Fault, Options
@@ -25,9 +26,6 @@ class _OfDisk(Fault):
 
     order = 0
 
-    def fits(self, world: World) -> bool:
-        return world.site.kind == "process"
-
     def plan(self, chance: random.Random) -> Options:
         return {"seconds": round(chance.uniform(0.3, 5), 2)}
 
@@ -35,14 +33,18 @@ class _OfDisk(Fault):
         if world.has_old_server:
             return None  # 0.2.0 fails jobs that are to start while the disk is full
         server = _server(world)
-        hurt = set(world.unfinished_tasks())
+        ended = set(world.tasks()) - set(world.unfinished_tasks())
         self.begin(world, options)
         time.sleep(options["seconds"])
         self.repair(world)
-        world.lossy_tasks |= hurt | set(world.unfinished_tasks())
+        self.note(world, set(world.tasks()) - ended)
         if server and server not in world.pids("openpai_tasks.server "):
             world.broken.append(f"{self.kind}: the server {server} has ended")
         return f"{options['seconds']} s"
+
+    def note(self, world: World, tasks: set[str]) -> None:
+        """Note what can be missing of the tasks that ran meanwhile."""
+        world.lossy_tasks |= tasks
 
     def begin(self, world: World, options: Options) -> None:
         raise NotImplementedError
@@ -51,7 +53,7 @@ class _OfDisk(Fault):
 def _server(world: World) -> int:
     """Return the server that has started; 0 if there is none."""
     try:
-        found = int(json.loads((world.home / "local" / "server.json").read_text())["pid"])
+        found = int(json.loads((world.site.server_folder(world) / "server.json").read_text())["pid"])
     except (OSError, ValueError):
         return 0
     return found if found in world.pids("openpai_tasks.server ") else 0
@@ -63,20 +65,21 @@ class Full(_OfDisk):
     kind, weight = "disk full", 3
 
     def fits(self, world: World) -> bool:
-        return super().fits(world) and os.geteuid() == 0 and shutil.which("mount") is not None
+        return os.geteuid() == 0 and shutil.which("mount") is not None
 
     def prepare(self, world: World) -> None:
-        world.home.mkdir(mode=0o700)
+        place = _disk(world)
+        place.mkdir(mode=0o700, parents=True)
         options = f"size={SIZE},mode=0700"
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "endure", world.home]).returncode == 0:
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "endure", place]).returncode == 0:
             world.cleanups.callback(_unmount, world)
 
     def plan(self, chance: random.Random) -> Options:
         return {**super().plan(chance), "left": chance.choice((0, 0, 4096, 20_000, 200_000))}
 
     def begin(self, world: World, options: Options) -> None:
-        with open(world.home / "filler", "wb") as file:
-            free = os.statvfs(world.home)
+        with open(_disk(world) / "filler", "wb") as file:
+            free = os.statvfs(file.fileno())
             wanted = free.f_bavail * free.f_frsize - options["left"]
             with contextlib.suppress(OSError):
                 os.posix_fallocate(file.fileno(), 0, max(1, wanted))
@@ -85,15 +88,27 @@ class Full(_OfDisk):
                     while os.write(file.fileno(), bytes(1 << 12)):
                         pass
 
+    def note(self, world: World, tasks: set[str]) -> None:
+        super().note(world, tasks)
+        if world.site.has_journals_on_disk:
+            world.killed_tasks |= tasks  # commands fail that cannot write to their journal
+
     def repair(self, world: World) -> None:
-        (world.home / "filler").unlink(missing_ok=True)
+        (_disk(world) / "filler").unlink(missing_ok=True)
+
+
+def _disk(world: World) -> Path:
+    """Return the home folder of the server, which can be on another machine than the clients."""
+    return world.site.server_folder(world).parent
 
 
 def _unmount(world: World) -> None:
-    for path in world.home.glob("local/*.[dl][bo]*"):  # the database and the log, to find out why it failed
+    for path in _disk(world).glob("local/*.[dl][bo]*"):  # the database and the log, to find out why it failed
         with contextlib.suppress(OSError):
             shutil.copy(path, world.folder)
-    subprocess.run(["umount", "-l", world.home])
+    with contextlib.suppress(OSError):  # also the logs of tasks; pipes and sockets cannot be copied
+        shutil.copytree(_disk(world) / "local" / "jobs", world.folder / "jobs", symlinks=True)
+    subprocess.run(["umount", "-l", _disk(world)])
 
 
 class _Broken(_OfDisk):
@@ -103,12 +118,12 @@ class _Broken(_OfDisk):
     """Errors, each with the calls that it affects."""
 
     def fits(self, world: World) -> bool:
-        return world.site.kind in ("process", "docker", "podman", "stores") and can_build()
+        return can_build()
 
     def prepare(self, world: World) -> None:
         path = control(world, "disk", 0, 1, 0)
-        folders = ":".join([str(world.home), *(str(world.folder / name) for name in FOLDERS)])
-        preload(world, "disk", BROKEN_DISK_FOLDERS=folders, BROKEN_DISK_CONTROL=str(path))
+        folders = (*world.homes(), *(world.folder / name for name in FOLDERS))
+        preload(world, "disk", BROKEN_DISK_FOLDERS=":".join(map(str, folders)), BROKEN_DISK_CONTROL=str(path))
 
     def plan(self, chance: random.Random) -> Options:
         error, kinds = chance.choice(self.errors)

@@ -11,24 +11,30 @@ from tests.processes import is_running
 
 
 class RestartEverything(Fault):
-    """All clients, the server, runners and jobs end at the same moment."""
+    """All clients, the server, runners, jobs and the engine's daemons end at the same moment.
+
+    What runs on other machines goes on: pods, and servers of storages.
+    """
 
     kind = "restart of everything"
 
-    def fits(self, world: World) -> bool:
-        return world.site.kind == "process"
-
     def inject(self, world: World, options: Options) -> str:
         found: list[int] = []
-        while more := [pid for pid in world.members() if pid not in found]:
+        while more := [pid for pid in _processes(world) if pid not in found]:
             for pid in more:
                 send_signal(pid, signal.SIGSTOP)
             found += more
-        world.killed_tasks |= set(world.unfinished_tasks())
+        if world.site.has_runners:
+            world.killed_tasks |= set(world.unfinished_tasks())
         for pid in world.clients():
             world.hurt_client(pid, signal.SIGKILL)
         for pid in found:
             send_signal(pid, signal.SIGKILL)
         while any(map(is_running, found)):
             time.sleep(0.01)
+        world.site.restart_daemons(world)
         return f"{len(found)} processes"
+
+
+def _processes(world: World) -> set[int]:
+    return {*world.members(), *world.site.daemons_and_tasks(world)}

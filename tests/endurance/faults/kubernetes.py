@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import random
+import re
 import signal
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from openpai_tasks.server.engines.container_program import RUNTIME
+from tests.endurance.faults.waiting import wait_for
 from tests.endurance.plan import Fault, Options
 from tests.endurance.sites.kubernetes import Kubernetes
 from tests.endurance.world import World, send_signal
@@ -26,6 +31,10 @@ PARTS = {
     "kubelet of node2": ("kubelet --", "--hostname-override=node2 "),
 }
 """Words in the command lines of the cluster's processes."""
+CONTAINER = re.compile(r"pod[^/\n]*/(?:cri-containerd-)?([0-9a-f]{64})")
+ENTRY = f"{RUNTIME}/entry".encode()  # runs the commands of a task
+PROC = Path("/proc")
+OWNER_SECONDS = 10.0  # until Kubernetes knows that a container runs
 
 
 class _OfKubernetes(Fault):
@@ -171,32 +180,53 @@ class EvictPod(_OfPod):
 
 
 class KillContainer(_OfPod):
-    """Kill the processes of a task's container, as the kernel does when memory is short."""
+    """Kill the processes of a task's container, as the kernel does when memory is short.
+
+    It is paused until Kubernetes has said which task it belongs to: it would end meanwhile.
+    """
 
     kind, weight = "kill container", 4
 
-    def hurt(self, site: Kubernetes, pod: dict[str, Any]) -> bool:
-        states = pod["status"].get("containerStatuses") or ()
-        running = [
-            one["containerID"] for one in states if one["name"] == "task" and "running" in one["state"]
-        ]
-        pids = [pid for one in running for pid in _container_pids(one.rpartition("/")[2])]
-        for pid in pids:
-            send_signal(pid, signal.SIGKILL)
-        return bool(pids)
+    def inject(self, world: World, options: Options) -> str | None:
+        site = cast("Kubernetes", world.site)
+        tasks = wait_for(lambda: sorted(task_containers()))
+        if not tasks:
+            return None
+        id = tasks[int(options["chosen"] * len(tasks))]
+        for pid in (pids := container_processes().get(id, [])):
+            send_signal(pid, signal.SIGSTOP)
+        owners = wait_for(lambda: [pod for pod in site.pods() if _has_task(pod, id)], OWNER_SECONDS)
+        for pid in (*pids, *container_processes().get(id, ())):
+            send_signal(pid, signal.SIGKILL if owners else signal.SIGCONT)
+        for pod in owners:
+            _note(world, pod, self.kind)
+        return id[:12] if owners else None
 
 
-def _container_pids(container: str) -> list[int]:
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/cgroup", encoding="ascii") as file:
-                    if container in file.read():
-                        found.append(int(name))
-            except OSError:
-                continue
+def container_processes(folder: Path = PROC) -> dict[str, list[int]]:
+    """Return the processes of the containers of all pods by the container's id."""
+    found: dict[str, list[int]] = {}
+    for path in folder.glob("[0-9]*/cgroup"):
+        with contextlib.suppress(OSError):
+            if container := CONTAINER.search(path.read_text()):
+                found.setdefault(container[1], []).append(int(path.parent.name))
     return found
+
+
+def task_containers(folder: Path = PROC) -> Iterator[str]:
+    """Yield the ids of containers that run the commands of a task, not those that prepare or serve it."""
+    for id, pids in container_processes(folder).items():
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                if ENTRY in (folder / str(pid) / "cmdline").read_bytes().split(b"\0"):
+                    yield id
+                    break
+
+
+def _has_task(pod: dict[str, Any], container: str) -> bool:
+    """Whether a container is that of the pod's task."""
+    states = pod["status"].get("containerStatuses") or ()
+    return any(one["name"] == "task" and container in one.get("containerID", "") for one in states)
 
 
 class LoseNode(_OfKubernetes):

@@ -1,4 +1,4 @@
-"""Cut, slow down and break the network between clients and the server."""
+"""Cut, slow down and break the network between clients and the server, or sshd on its machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from tests.endurance.plan import Fault, Options
+from tests.endurance.sites.ssh import Ssh
 from tests.endurance.world import World
 from tests.storage import relay
 
@@ -63,13 +64,19 @@ def link_of(world: World) -> Link:
     """Return the world's network; if it has none, make it and let some clients use it."""
     if world in LINKS:
         return LINKS[world]
+    site = world.site
 
     def find_server() -> str:
+        if isinstance(site, Ssh):
+            return f"127.0.0.1:{site.sshd.port}"
         about = json.loads((world.home / "local" / "server.json").read_text())
         return f"127.0.0.1:{about['port']}"
 
     link = LINKS[world] = world.cleanups.enter_context(Link(find_server))
     world.cleanups.callback(LINKS.pop, world)
+    if isinstance(site, Ssh):
+        site.use_port(world, link.address[1])
+        return link
     world.pai("cluster.start")
     login = json.loads((world.home / "local" / "credentials.json").read_text())
     password = world.folder / "user" / "password"
@@ -83,16 +90,13 @@ def link_of(world: World) -> Link:
 
 
 LINKS: dict[World, Link] = {}
-"""The networks between clients of the cluster ``far`` and the embedded server."""
+"""The networks between clients of the cluster ``far`` and the embedded server, or sshd."""
 
 
 class OfNetwork(Fault):
     """A condition of the network for some seconds."""
 
     condition = ""
-
-    def fits(self, world: World) -> bool:
-        return world.site.kind in ("process", "stores")
 
     def prepare(self, world: World) -> None:
         link_of(world)

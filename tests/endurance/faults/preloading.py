@@ -22,6 +22,7 @@ def preload(world: World, name: str, **environment: str) -> None:
         subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
         world.preload(str(library))
         world.environment |= environment
+        world.preloaded |= {"LD_PRELOAD", *environment}
 
 
 def control(world: World, name: str, *numbers: int) -> Path:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from subprocess import TimeoutExpired
-from typing import TypeVar
 
+from tests.endurance.faults.waiting import wait_for
 from tests.endurance.plan import Fault, Options
 from tests.endurance.sites.slurm import WRAPPED, Slurm
 from tests.endurance.world import World, send_signal
 
 DAEMONS = ("slurmctld", "slurmctld", "slurmd-node1", "slurmd-node2")
-WAIT = 10.0  # seconds
-T = TypeVar("T")
 NO_ANSWER = (AssertionError, TimeoutExpired)
 
 
@@ -62,7 +59,7 @@ class KillStep(_OfSlurm):
 
     def inject(self, world: World, options: Options) -> str | None:
         site = _site(world)
-        steps = _wait_for(lambda: sorted(site.steps().items()))
+        steps = wait_for(lambda: sorted(site.steps().items()))
         if not steps:
             return None
         pid, title = steps[int(options["chosen"] * len(steps))]
@@ -84,7 +81,7 @@ class KillTask(KillStep):
     kind, weight = "kill runner on node", 2
 
     def inject(self, world: World, options: Options) -> str | None:
-        found = _wait_for(lambda: sorted(world.pids("start_slurm_task.py")))
+        found = wait_for(lambda: sorted(world.pids("start_slurm_task.py")))
         if not found:
             return None
         pid = found[int(options["chosen"] * len(found))]
@@ -104,7 +101,7 @@ class CancelJob(KillStep):
     def inject(self, world: World, options: Options) -> str | None:
         site = _site(world)
         with suppress(*NO_ANSWER):
-            found = _wait_for(site.active)
+            found = wait_for(site.active)
             if not found:
                 return None
             id = found[int(options["chosen"] * len(found))]
@@ -162,14 +159,6 @@ class BreakProgram(_OfSlurm):
 def _site(world: World) -> Slurm:
     assert isinstance(world.site, Slurm)
     return world.site
-
-
-def _wait_for(find: Callable[[], list[T]]) -> list[T]:
-    """Return what a fault can hurt, once there is something; nothing after some seconds."""
-    deadline = time.monotonic() + WAIT
-    while not (found := find()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return found
 
 
 def _pid(path: Path) -> int:

@@ -18,6 +18,7 @@ from tests.endurance.world import PAI, World, send_signal
 ROOT = Path(__file__).parents[3]
 SERVER = "openpai_tasks.server "
 RELEASE = "endure-release-"
+ENGINES = ("process", "docker", "podman", "slurm")  # it has no other machines with ssh, and no Kubernetes
 
 
 @cache
@@ -53,7 +54,7 @@ class Upgrade(Fault):
     kind, order = "upgrade", 1
 
     def fits(self, world: World) -> bool:
-        return world.site.kind == "process" and bool(last_release())
+        return world.site.kind in ENGINES and bool(last_release())
 
     def prepare(self, world: World) -> None:
         kept = {name: value for name, value in world.environment.items() if name != "LD_PRELOAD"}
@@ -62,8 +63,8 @@ class Upgrade(Fault):
         subprocess.run([sys.executable, PAI, "cluster.start"], **flags)
         world.has_old_server = True
         for seconds in (0, 2, 8):
-            script = f"echo start; sleep {seconds}; echo end"
-            subprocess.run([sys.executable, PAI, "job.sub", script, "-j", f"old{seconds}"], **flags)
+            words = [f"echo start; sleep {seconds}; echo end", "-j", f"old{seconds}", *world.site.job_flags]
+            subprocess.run([sys.executable, PAI, "job.sub", *words], **flags)
 
     def plan(self, chance: random.Random) -> Options:
         return {"way": chance.choice(("cluster.restart", "kill"))}

@@ -21,6 +21,10 @@ exit {code}
 """
 
 
+NOT_FOUND = "no job named "
+"""In the error about a name that no job has: it is not submitted yet, or its name has further letters."""
+
+
 def plan_job(chance: random.Random, label: str) -> Options:
     return {
         "label": label,
@@ -101,6 +105,11 @@ class Resubmit(_OfEarlierJob):
 
 class Logs(_OfEarlierJob):
     kind, weight = "logs", 2
+
+    def check(self, record: Record) -> Iterator[str]:
+        for ran in record.of_kind(self.kind):
+            if ran.fails_alone and NOT_FOUND not in ran.err:
+                yield f"{ran.step}: it fails without a fault: {ran.err}"
 
 
 class List(Operation):

@@ -12,11 +12,19 @@ from tests.endurance.operations.jobs import Submit, plan_job, script
 from tests.endurance.plan import Operation, Options, Step
 from tests.endurance.world import Record, World
 
+NOT_FOUND = "HTTP 404 "  # a job that is not submitted yet, or has a longer name
 PROGRAM = Path(__file__).parents[1] / "programs" / "portal_client.py"
 
 
 def portal_command(world: World, *words: str) -> list[str]:
     return [sys.executable, str(PROGRAM), world.site.alias, *words]
+
+
+def failures(record: Record, kind: str) -> Iterator[str]:
+    """Yield what a visitor was refused without a fault as the reason."""
+    for ran in record.of_kind(kind):
+        if ran.fails_alone and not ran.err.startswith(NOT_FOUND):
+            yield f"{ran.step}: it fails without a fault: {ran.err}"
 
 
 class PortalSubmit(Submit):
@@ -33,7 +41,7 @@ class PortalSubmit(Submit):
         return portal_command(world, "submit", options["label"], script(world, options))
 
     def check(self, record: Record) -> Iterator[str]:
-        return iter(())  # what is true of all submissions
+        yield from failures(record, self.kind)  # and what is true of all submissions
 
     def collect(self, world: World, steps: Sequence[Step]) -> None:
         world.pai("cluster.portal", "--stop")
@@ -47,6 +55,9 @@ class PortalStop(Operation):
 
     def command(self, world: World, options: Options) -> list[str]:
         return portal_command(world, "stop", options["label"])
+
+    def check(self, record: Record) -> Iterator[str]:
+        yield from failures(record, self.kind)
 
     def collect(self, world: World, steps: Sequence[Step]) -> None:
         world.pai("cluster.portal", "--stop")
@@ -64,6 +75,7 @@ class PortalList(Operation):
         return done.stdout if done.returncode == 0 else done.stderr
 
     def check(self, record: Record) -> Iterator[str]:
+        yield from failures(record, self.kind)
         pages = [ran.out for ran in record.of_kind(self.kind) if ran.code == 0]
         for page in [*pages, *([record.collected(self.kind)] if pages else [])]:
             try:

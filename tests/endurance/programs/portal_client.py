@@ -35,14 +35,16 @@ def main(alias: str, verb: str, *words: str) -> None:
         page = visitor.post(f"/c/{alias}/submit", form)
         if not page.url.endswith(f"~{words[0]}"):
             problem = re.search(r'class="[^"]*(?:problem|error)[^"]*"[^>]*>([^<]*)', page.text)
-            sys.exit(f"{page.status_code} {page.url}: {problem and problem[1]}")
+            sys.exit(f"HTTP {page.status_code} {page.url}: {problem and problem[1]}")
     elif verb == "stop":
-        sys.exit(not visitor.post(f"/c/{alias}/jobs/{words[0]}/stop").ok)
+        page = visitor.post(f"/c/{alias}/jobs/{words[0]}/stop")
+        if not page.ok:
+            sys.exit(f"HTTP {page.status_code} {page.url}")
     else:
         before = names()
         page = visitor.get(f"/c/{alias}/jobs?limit=500")
         if not page.ok:
-            sys.exit(f"HTTP {page.status_code}")
+            sys.exit(f"HTTP {page.status_code} {page.url}")
         print(json.dumps({"before": before, "page": ROW.findall(page.text)}))
 
 

@@ -25,6 +25,8 @@ class Site:
     """Whether each task has a process of ours on this machine."""
     separates_streams = True
     """Whether a job has a log for each of its streams."""
+    has_journals_on_disk = False
+    """Whether the commands of jobs write their journals to the server's disk."""
     has_python = True
     """Whether jobs can call Python functions there."""
 
@@ -65,6 +67,13 @@ class Site:
         """Return the lines of each journal by label."""
         folder = world.folder / "journals"
         return {path.name: tuple(path.read_text().splitlines()) for path in folder.iterdir()}
+
+    def daemons_and_tasks(self, world: World) -> Iterator[int]:
+        """Yield the processes of the engine on this machine, with those of tasks that it knows."""
+        return iter(())
+
+    def restart_daemons(self, world: World) -> None:
+        """Start the engine again after all its processes were killed."""
 
     def leftovers(self, world: World) -> Iterator[str]:
         """Yield what of this history is left outside its folder: containers, pods, jobs of a queue."""

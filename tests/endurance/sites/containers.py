@@ -26,6 +26,7 @@ SECONDS = 10.0  # until what a container used must be gone
 class Containers(Site):
     """An engine for containers; each history uses the same daemon, and must leave nothing on it."""
 
+    has_journals_on_disk = True
     job_flags = ("--memoryMB", "256")
     attempt = "/jobs/$PAI_JOB_NAME/$(tr '\\0' / < /proc/1/cmdline)"
 
@@ -69,6 +70,9 @@ class Containers(Site):
     def read_journals(self, world: World) -> dict[str, tuple[str, ...]]:
         found = (world.home / "local" / "storage" / "home").glob("*/journal-*")
         return {path.name.removeprefix("journal-"): tuple(path.read_text().splitlines()) for path in found}
+
+    def daemons_and_tasks(self, world: World) -> Iterator[int]:
+        return (pid for pid, _ in self._processes())
 
     def leftovers(self, world: World) -> Iterator[str]:
         deadline = time.monotonic() + SECONDS
@@ -135,6 +139,18 @@ class DockerSite(Containers):
     def _client_environment(self) -> dict[str, str]:
         return {"DOCKER_HOST": f"unix://{self.relay.path}"}
 
+    def daemons_and_tasks(self, world: World) -> Iterator[int]:
+        yield self.docker.daemon.pid
+        yield from super().daemons_and_tasks(world)
+
+    def restart_daemons(self, world: World) -> None:
+        self.docker.kill()  # waits for the end of its containerd
+        self.docker.start()
+
 
 class PodmanSite(Containers):
     kind = "podman"
+
+    def restart_daemons(self, world: World) -> None:
+        """Remove the file by whose absence podman notices that the machine was started again."""
+        (self.kit.folder / "tmp" / "alive").unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -40,7 +41,7 @@ SBATCH = """\
 script={folder}/sbatch.d/$$
 cat >$script.new
 for tasks in $(grep -o '/[^ ]*[.]tasks' $script.new); do cp "$tasks" {folder}/sbatch.d/; done
-mv $script.new $script
+sed '0,/^[^#]/s||. {folder}/preloaded; &|' $script.new >$script
 {real} "$@" <$script"""
 COMMENT = "openpai-tasks:"
 ROW = re.compile(r"(\w+)=(\S*)")
@@ -106,6 +107,17 @@ class Slurm(Site):
         """Start a daemon that was killed."""
         program, _, node = name.partition("-")
         self.cluster.run(program, *(("-N", node) if node else ()))
+
+    def daemons_and_tasks(self, world: World) -> Iterator[int]:
+        for path in self.daemons().values():
+            with suppress(OSError, ValueError):
+                yield int(path.read_text())
+        yield from self.steps()
+
+    def restart_daemons(self, world: World) -> None:
+        self.has_lost_state = True
+        for name in self.daemons():
+            self.restart(name)
 
     def steps(self) -> dict[int, str]:
         """Return the daemons of Slurm's steps with their titles, as ``slurmstepd: [7.batch]``."""
@@ -195,9 +207,14 @@ class Slurm(Site):
 
 
 def make_wrappers(world: World) -> Path:
-    """Put programs in front of Slurm's that hang, fail or lose the answer if a fault says so."""
+    """Put programs in front of Slurm's that hang, fail or lose the answer if a fault says so.
+
+    That of sbatch also lets tasks load the libraries of faults.
+    """
     folder = world.folder / "bin"
     (folder / "sbatch.d").mkdir(parents=True)
+    values = {name: shlex.quote(world.environment[name]) for name in world.preloaded}
+    (folder / "preloaded").write_text("".join(f"export {name}={value}\n" for name, value in values.items()))
     for program in WRAPPED:
         real = shutil.which(program)
         run = (SBATCH if program == "sbatch" else '{real} "$@"').format(folder=folder, real=real)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -13,11 +16,11 @@ from pathlib import Path
 from tests.e2e.laptop import SSH_CONFIG
 from tests.endurance.sites.base import Site
 from tests.endurance.sites.slurm import Slurm
-from tests.endurance.world import LIMIT, PAI, World
+from tests.endurance.world import LIMIT, PAI, World, send_signal
 from tests.sdk import sshd_server
 from tests.sdk.sshd_server import Sshd
 
-SETTLE = 20.0  # seconds until the last session has ended
+SETTLE = 90.0  # seconds until the last session has ended; a silent network holds it for a minute
 
 
 class Ssh(Site):
@@ -38,18 +41,18 @@ class Ssh(Site):
     def start(self, world: World) -> None:
         """Start the other machine, and add it as a cluster."""
         world.environment["INVOKE_OPENPAI_LOCAL_ENGINE"] = self.engine
-        remote = {name: value for name, value in world.environment.items() if name in ("PATH", "SLURM_CONF")}
+        names = {"PATH", "SLURM_CONF", *world.preloaded}
+        remote = {name: value for name, value in world.environment.items() if name in names}
         remote["PATH"] = f"{Path(PAI).parent}:{remote['PATH']}"
         place = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="sshd-")))
         home, folder = world.folder / "remote", world.folder
-        home.mkdir()
-        (home / ".bash_profile").write_text("".join(f"export {name}={remote[name]}\n" for name in remote))
+        home.mkdir(exist_ok=True)
+        lines = (f"export {name}={shlex.quote(value)}\n" for name, value in remote.items())
+        (home / ".bash_profile").write_text("".join(lines))
         self.sshd = sshd_server.make(place)
         self._stack.callback(self.sshd.stop)
         self.start_sshd(world)
-        public = (place / "host.pub").read_text()
-        (folder / "known_hosts").write_text(f"[127.0.0.1]:{self.sshd.port} {public}")
-        (folder / "config").write_text(SSH_CONFIG.format(sshd=self.sshd, key=place / "id", folder=folder))
+        self.use_port(world, self.sshd.port)
         wrapper = folder / "bin" / "ssh"
         wrapper.parent.mkdir(exist_ok=True)
         wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/config "$@"\n')
@@ -62,10 +65,29 @@ class Ssh(Site):
             done = world.pai(*words)
             assert done.returncode == 0, done.stderr
 
+    def use_port(self, world: World, port: int) -> None:
+        """Let clients connect to this port, and end their connections to others."""
+        place, folder = self.sshd.folder, world.folder
+        public = (place / "host.pub").read_text()
+        values = {"sshd": dataclasses.replace(self.sshd, port=port), "key": place / "id", "folder": folder}
+        (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {public}")
+        (folder / "config").write_text(SSH_CONFIG.format(**values))
+        for pid in world.pids(" -f -N "):
+            send_signal(pid, signal.SIGTERM)
+
     def start_sshd(self, world: World) -> None:
         home = world.folder / "remote"
         more = "MaxSessions 100\n"
         self.sshd.start(more=more, variables=f"HOME={home} OPENPAI_HOME={home}/.openpai")
+
+    def daemons_and_tasks(self, world: World) -> Iterator[int]:
+        if self.sshd.process:
+            yield self.sshd.process.pid
+        yield from self.sessions()
+
+    def restart_daemons(self, world: World) -> None:
+        self.sshd.stop()
+        self.start_sshd(world)
 
     def sessions(self) -> list[int]:
         """Return the processes of sshd for its connections."""
@@ -102,6 +124,14 @@ class SshSlurm(Slurm, Ssh):
     def start(self, world: World) -> None:
         Slurm.start(self, world)
         Ssh.start(self, world)
+
+    def daemons_and_tasks(self, world: World) -> Iterator[int]:
+        yield from Slurm.daemons_and_tasks(self, world)
+        yield from Ssh.daemons_and_tasks(self, world)
+
+    def restart_daemons(self, world: World) -> None:
+        Slurm.restart_daemons(self, world)
+        Ssh.restart_daemons(self, world)
 
     def leftovers(self, world: World) -> Iterator[str]:
         yield from Slurm.leftovers(self, world)

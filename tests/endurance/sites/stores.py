@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.endurance.sites.base import Site
@@ -58,9 +57,6 @@ class Stores(Site):
         return super().stop_cluster(world)
 
     def leftovers(self, world: World) -> Iterator[str]:
-        for line in Path("/proc/mounts").read_text().splitlines():
-            if f" {world.folder}/" in line:
-                yield f"mount {line}"
         for server in SERVERS.values():
             yield from server.leftovers(world)
             server.clear(world.folder.parent.name)

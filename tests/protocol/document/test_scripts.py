@@ -145,7 +145,7 @@ def test_command_that_does_not_end_in_time_is_killed_and_requeued(tmp_path):
     ends = {"SLURM_JOB_END_TIME": str(int(time.time()) + 7), "FC_FRAMEWORK_ATTEMPT_ID": "1"}
     began = time.monotonic()
     assert run(SHELLS["bash"], script, tmp_path, **ends).returncode == 143
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
 
 
 def test_tasks_of_a_job_that_is_requeued_wait_for_each_other(tmp_path):

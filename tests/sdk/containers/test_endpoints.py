@@ -83,7 +83,7 @@ def test_a_stopping_job_is_reported_as_such(scripted_server):
     assert message == "it is lost: job 'train' is STOPPING; see its output with `pai job.logs train`"
 
 
-def test_failed_task_is_final_only_while_the_job_continues_without_it(scripted_server):
+def test_failed_task_is_final_only_while_the_job_continues_without_it(scripted_server, monkeypatch):
     client = client_of(scripted_server)
     body = scripted_server.answers[PATH] = detail()
     [task] = body["taskRoles"]["main"]["taskStatuses"]
@@ -91,11 +91,17 @@ def test_failed_task_is_final_only_while_the_job_continues_without_it(scripted_s
     found = endpoints.reach(client, "train", Settings())
     assert endpoints.explain_end(client, found, found.containers[0]) == ""
     task["taskState"] = "FAILED"
-    late = threading.Timer(endpoints.SETTLE_SECONDS / 3, body["jobStatus"].update, [{"state": "WAITING"}])
-    late.start()
+    states = iter(["RUNNING", "WAITING"])
+
+    def retried(request):
+        body["jobStatus"]["state"] = next(states)
+        return body
+
+    scripted_server.answers[PATH] = retried
+    monkeypatch.setattr(endpoints, "SETTLE_SECONDS", 10.0)
     assert endpoints.explain_end(client, found, found.containers[0]) == ""  # the job is retried
-    late.join()
-    body["jobStatus"]["state"] = "RUNNING"
+    body["jobStatus"]["state"], scripted_server.answers[PATH] = "RUNNING", body
+    monkeypatch.setattr(endpoints, "SETTLE_SECONDS", 0.3)
     assert endpoints.explain_end(client, found, found.containers[0]) == "main-0 of job train is FAILED"
 
 

@@ -276,7 +276,7 @@ def jupyter():
 
 def test_time_limit_and_stop_end_the_server_with_all_changes_saved(jupyter, tmp_path):
     jobs = []
-    for number, flags in enumerate([("--limit", "5"), ()]):
+    for number, flags in enumerate([("--limit", "15"), ()]):
         work, out = tmp_path / f"work{number}", tmp_path / f"out{number}"
         work.mkdir()
         jobs.append(Job(work, out, *flags))
@@ -285,7 +285,7 @@ def test_time_limit_and_stop_end_the_server_with_all_changes_saved(jupyter, tmp_
     jobs[1].process.send_signal(signal.SIGTERM)
     output = [job.end() for job in jobs]
     assert [job.process.returncode for job in jobs] == [0, 143]
-    assert "the time limit of 5 s is over" in output[0] and "notebook: stopped" in output[1]
+    assert "the time limit of 15 s is over" in output[0] and "notebook: stopped" in output[1]
     assert all(kept(tmp_path / f"out{number}") == ["a.ipynb"] for number in (0, 1))
 
 

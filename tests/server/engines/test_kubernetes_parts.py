@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import functools
 import gc
 import itertools
 import json
 import os
+import platform
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,9 +30,11 @@ import pytest
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.ssh.connection import Remote
-from openpai_tasks.server.engines.base import ContainerSpec, Launch
+from openpai_tasks.server.engines.base import ContainerSpec, Launch, TaskExit, TaskRunning
 from openpai_tasks.server.engines.kubernetes import (
     capacity,
+    driver,
+    engine,
     gang,
     kubectl,
     mirror,
@@ -38,8 +43,10 @@ from openpai_tasks.server.engines.kubernetes import (
     pods,
     transfer,
 )
+from openpai_tasks.server.engines.kubernetes import engine as engine_module
 from openpai_tasks.server.engines.kubernetes.api import KubeApi, KubeError
 from openpai_tasks.server.engines.kubernetes.driver import TaskDriver
+from openpai_tasks.server.engines.kubernetes.engine import KubernetesEngine
 from openpai_tasks.server.engines.kubernetes.gang import FreeNode, PodNeed
 from openpai_tasks.server.engines.kubernetes.log_copy import LogCopy
 from openpai_tasks.server.engines.kubernetes.mirror import PodMirror
@@ -49,13 +56,28 @@ from openpai_tasks.server.engines.kubernetes.site import read_site
 from openpai_tasks.server.engines.ports import is_bindable
 from openpai_tasks.server.engines.runner import usage
 from openpai_tasks.server.resources import ResourceAmount
+from openpai_tasks.server.storages import FOLDER, Mount
 from openpai_tasks.settings.engines import find_engine
 from tests.needs import needs
 from tests.ports import free_port
+from tests.server.engines.contract import task as some_task
+from tests.server.engines.odd_kubernetes import odd_kubernetes
 from tests.server.workshop import until
 from tests.storage import pod_service
 
 OWNER = pods.PodOwner("abc", "host:/folder")
+
+
+def test_home_of_a_pod_may_be_any_file(tmp_path):
+    """Whoever can create pods chooses it: a pipe would block the engine. Found by ``inv fuzz``."""
+    place = f"{platform.node()}:{tmp_path}"
+    os.mkfifo(tmp_path / engine.ID)
+    assert engine._is_orphan("abc", place)
+    (tmp_path / engine.ID).unlink()
+    for content, is_orphan in ((b"abc\n", False), (b"\xff", True)):
+        (tmp_path / engine.ID).write_bytes(content)
+        assert engine._is_orphan("abc", place) == is_orphan
+    assert not engine._is_orphan("abc", f"{place}\0")
 
 
 def launch(uid: str = "uid", **more: Any) -> Launch:
@@ -79,6 +101,17 @@ def pod(options: dict[str, str] | None = None, count: int = 1) -> dict[str, Any]
     made = pods.build_pod(launch(), OWNER, site, pods.FilePlan(), "name", marks)
     made["metadata"] |= {"uid": "1-2-3", "namespace": "ns"}
     return made
+
+
+@pytest.mark.parametrize("workspace", ["../bob", "/../../bob", "a\0", ["a"]])
+def test_outputs_of_a_pod_never_leave_the_storage(tmp_path: Path, workspace: object) -> None:
+    """Found by ``inv fuzz``."""
+    mount = Mount("/mnt/home", FOLDER, str(tmp_path / "ann"), True, "home")
+    stamp = {"storage": "home", "workspace": workspace, "sourceArchive": "a\0" if workspace == ["a"] else "a"}
+    made = dataclasses.replace(launch(), mounts=(mount,), extras={"openpaiTasks": stamp})
+    site = read_site(find_engine("kubernetes").read_options({}))
+    target = pods.plan_files(made, site).target
+    assert target is None or target.is_relative_to(tmp_path / "ann")
 
 
 def test_settings_of_the_site_are_in_the_pod() -> None:
@@ -284,6 +317,8 @@ def disruption(reason: str) -> dict[str, Any]:
         (ended({}, exitCode=137, reason="ContainerStatusUnknown"), None, -1001, pod_state.LOST),
         (ended({}, True, exitCode=137, reason="Error"), None, -101, pod_state.DELETED),
         (ended({}, True, exitCode=0, reason="Completed"), 0, None, ""),  # it was quicker
+        (ended({}, reason="Error"), None, -1001, pod_state.LOST),
+        (ended({"phase": "Succeeded"}), 0, None, ""),
         (
             ended(disruption("PreemptionByScheduler"), True, exitCode=143, reason="Error"),
             None,
@@ -433,17 +468,9 @@ def test_a_watch_that_is_too_old_or_lost_is_replaced_by_a_new_list(
 
 
 def test_the_folders_of_a_task_are_private(tmp_path: Path) -> None:
-    folder = tmp_path / "job" / "0" / "main-0-0"
-
-    async def run() -> None:
-        cluster = SimpleNamespace(mirror=SimpleNamespace(pods={}), namespaces={"": "ns"})
-        about = dataclasses.replace(launch(), folder=folder)
-        task = TaskDriver(cluster, about, [], lambda _: None)  # type: ignore[arg-type]
-        task.stop_asked.set()
-        await task._until_created()
-
-    asyncio.run(run())
-    assert {path.stat().st_mode & 0o777 for path in (folder, *folder.parents[:2])} == {0o700}
+    (task,) = Pods().drivers(tmp_path / "job" / "0", 1)
+    asyncio.run(asyncio.wait_for(task.run(), 60))
+    assert {path.stat().st_mode & 0o777 for path in (task.folder, *task.folder.parents[:2])} == {0o700}
 
 
 @pytest.mark.parametrize(("code", "notes"), [(0, []), (137, ["FilesNotFetched"])])
@@ -534,6 +561,386 @@ def test_a_piece_of_a_large_archive_is_read(tmp_path: Path, shell: list[str]) ->
         file.write(b"piece, and more")
     words = [*shell, "-c", transfer._READ, "sh", str(tmp_path / "archive"), str(start), "5"]
     assert subprocess.check_output(words) == b"piece"
+
+
+# A disk that is full, and other shortages of the server's machine
+
+
+class Disk:
+    """Files that cannot be opened for writing below a folder: a number of times, after a number of others."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, after: int = 0, times: int = 0) -> None:
+        self.after, self.left, self.number = after, times, errno.ENOSPC
+        self._folder, self._open = str(folder), os.open
+        monkeypatch.setattr(os, "open", self._open_or_fail)
+
+    def _open_or_fail(self, path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & os.O_CREAT and str(path).startswith(self._folder) and self.left:
+            self.after -= 1
+            if self.after < 0:
+                self.left -= 1
+                raise OSError(self.number, os.strerror(self.number), str(path))
+        return self._open(path, flags, *more, **named)
+
+
+class Pods(KubeApi):
+    """A cluster on which each pod runs as soon as its secret is there, and ends when its files are."""
+
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        super().__init__("")
+        self.known: dict[str, pod_state.PodState] = {}
+        self.created: list[str] = []
+        self.sent: list[str] = []  # scripts that were run in pods
+        self.answer = b""  # of such a script
+        self._changed = changed
+
+    async def create(self, path: str, body: Any) -> dict[str, Any]:
+        name, about = body["metadata"]["name"], body["metadata"]
+        if path.endswith("/pods"):
+            if name in self.known:
+                raise KubeError("it exists", 409, "AlreadyExists")
+            self.created.append(name)
+            self.known[name] = pod_state.read_pod(described(name))._replace(
+                phase="Pending", is_scheduled=True
+            )
+        elif "ready" in body["data"]:
+            self.end(name)
+        else:
+            self.change(name, is_running=True, ip="10.0.0.1")
+        return {**body, "metadata": {**about, "uid": name}}
+
+    async def get(self, path: str) -> dict[str, Any]:
+        name = path.rpartition("/")[2]
+        if name not in self.known:
+            raise KubeError("not found", 404)
+        return {"metadata": {"name": name, "uid": name, "labels": {pods.HOME: "abc"}}}
+
+    async def delete(self, path: str) -> None:
+        self.change(path.rpartition("/")[2], is_gone=True)
+
+    async def stream(self, path: str) -> AsyncGenerator[bytes, None]:
+        yield b"2024-01-01T00:00:01.1Z line 1\n2024-01-01T00:00:02.1Z line 2\n"
+
+    async def run_script(self, _: str, pod: str, __: str, script: str, *words: str, **___: Any) -> Any:
+        self.sent.append(script)
+        if script == transfer._WRITE:
+            self.end(pod)
+        return kubectl.ExecResult(0, self.answer, "")
+
+    def end(self, name: str) -> None:
+        self.change(name, is_running=False, end=pod_state.ContainerEnd(3, "", "", 5))
+
+    def change(self, name: str, **changes: Any) -> None:
+        self.known[name] = self.known[name]._replace(**changes)
+        self._changed()
+
+    def drivers(self, folder: Path, count: int) -> list[TaskDriver]:
+        """The drivers of the tasks of a job."""
+        made: list[TaskDriver] = []
+        cluster = SimpleNamespace(
+            **{"api": self, "kubectl": self, "mirror": SimpleNamespace(pods=self.known, trouble="")},
+            **{"site": read_site(find_engine("kubernetes").read_options({})), "owner": OWNER},
+            **{"namespaces": {"": "ns"}, "grace": 0.0},
+        )
+        for number in range(count):
+            about = launch(str(number), shared={"JOB": "gang"} if count > 1 else {}, index=number)
+            about = dataclasses.replace(about, folder=folder / str(number))
+            made.append(TaskDriver(cluster, about, made, lambda _: None))  # type: ignore[arg-type]
+        if count > 1:
+            together = gang.Gang(made)
+            together.admitted.set()
+            for one in made:
+                one.gang = together
+        self._changed = lambda: [one.changed.set() for one in made] and None
+        return made
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["alone", "gang"])
+def test_a_task_waits_for_each_file_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Nothing runs twice, and no exit code or line is lost."""
+    monkeypatch.setattr(driver, "PAUSE", 0.01)
+    disk = Disk(monkeypatch, tmp_path)
+
+    async def run(folder: Path) -> tuple[Pods, list[TaskDriver]]:
+        cluster = Pods()
+        made = cluster.drivers(folder, count)
+        await asyncio.wait_for(asyncio.gather(*(one.run() for one in made)), 60)
+        return cluster, made
+
+    for after in itertools.count():
+        disk.after, disk.left = after, 2  # the one write, and when it is tried again
+        cluster, made = asyncio.run(run(tmp_path / f"job{after}"))
+        assert [one.status.user_code for one in made] == [3] * count  # type: ignore[union-attr]
+        assert [(one.folder / "logs" / "all").read_text() for one in made] == ["line 1\nline 2\n"] * count
+        assert len(cluster.created) == len(set(cluster.created)) == count
+        if disk.left == 2:
+            break
+    assert after > 3 * count
+
+
+def test_a_log_on_a_disk_that_takes_a_part_is_continued(tmp_path: Path) -> None:
+    """Although the node no longer has its beginning."""
+    old, new = ("2024-01-01T00:00:01.1", "x" * 9000), ("2024-01-01T00:01:01.1", "y" * 9000)
+    copy_log(Log([old], [1]), tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            copy_log(Log([new], [1]), tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    copy_log(Log([new], [1]), tmp_path)
+    assert (tmp_path / "all").read_text() == f"{old[1]}\n{new[1]}\n"
+
+
+def test_rows_of_usage_are_not_repeated_when_the_log_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch, tmp_path, after=1, times=1)
+    copy = LogCopy(
+        Log(
+            [("2024-01-01T00:00:01.1", "\x1eusage 1 5.0 cpu=1:1"), ("2024-01-01T00:00:01.2", "a")], [2, 2, 2]
+        ),  # type: ignore[arg-type]
+        *("ns", "pod", "task", *(tmp_path / name for name in ("all", "position", "usage"))),
+    )
+    with pytest.raises(OSError, match="No space"):
+        asyncio.run(copy.run(follow=False))
+    for _ in range(2):
+        asyncio.run(copy.run(follow=False))
+    assert not disk.left and (tmp_path / "usage").read_text() == "1 5.0 cpu=1:1\n"
+    assert (tmp_path / "all").read_text() == "a\n"
+
+
+def test_a_log_is_not_copied_from_its_beginning_when_its_position_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_log(Log([("2024-01-01T00:00:01.1", "old")], [1]), tmp_path)
+    (tmp_path / "position").rename(tmp_path / "kept")
+    (tmp_path / "position").symlink_to("position")  # as unreadable as on a broken disk
+    with pytest.raises(OSError, match="symbolic links"):
+        copy_log(Log([("2024-01-01T00:01:01.1", "new")], [1]), tmp_path)
+    (tmp_path / "kept").rename(tmp_path / "position")
+    copy_log(Log([("2024-01-01T00:01:01.1", "new")], [1]), tmp_path)
+    assert (tmp_path / "all").read_text() == "old\nnew\n"
+
+
+@pytest.mark.parametrize("shell", [["sh"], pytest.param(["busybox", "sh"], marks=needs("busybox"))])
+def test_a_task_that_was_killed_before_it_had_outputs_has_none(tmp_path: Path, shell: list[str]) -> None:
+    (tmp_path / "io").mkdir()
+    script = transfer._PACK.replace(pods.IO, str(tmp_path / "io"))
+    subprocess.run([*shell, "-c", script, "sh", str(tmp_path / "missing")], check=True, timeout=60)
+    with (tmp_path / "io" / "out.tar").open("rb") as packed:
+        transfer.unpack(packed, tmp_path / "io")
+    assert [path.name for path in (tmp_path / "io").iterdir()] == ["out.tar"]
+
+
+def test_inputs_are_not_sent_again_to_a_task_that_has_begun(tmp_path: Path) -> None:
+    """As when the server was killed before it could record that: the task may have changed them."""
+
+    async def run() -> list[str]:
+        cluster = Pods()
+        (task,) = cluster.drivers(tmp_path, 1)
+        with open(tmp_path / "input", "wb") as file:
+            file.truncate(pods.SMALL + 1)
+        task._files = pods.FilePlan({"/input": tmp_path / "input"})
+        cluster.answer = b"1\n"
+        cluster.known["pai-0"] = pod_state.read_pod(described("pai-0"))
+        task.folder.mkdir()
+        await asyncio.wait_for(task._send_inputs(task._pod_files()), 60)
+        return cluster.sent
+
+    assert len(asyncio.run(run())) == 2
+
+
+def test_a_task_that_began_by_itself_still_has_when_its_files_have_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new server finds the metrics that the old one has copied among the outputs."""
+    with open(tmp_path / "metrics", "wb") as file:
+        file.truncate(pods.SMALL + 1)
+
+    async def run() -> list[str]:
+        cluster = Pods()
+        (task,) = cluster.drivers(tmp_path, 1)
+        await asyncio.wait_for(task.run(), 60)
+        plan = pods.FilePlan({"/metrics": tmp_path / "metrics"})
+        monkeypatch.setattr(pods, "plan_files", lambda *_: plan)
+        (task,) = cluster.drivers(tmp_path, 1)
+        await asyncio.wait_for(task.run(), 60)
+        return cluster.sent
+
+    assert asyncio.run(run()) == []
+
+
+def test_a_gang_whose_withdrawal_cannot_be_recorded_starts_as_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "PAUSE", 0.01)
+    disk = Disk(monkeypatch, tmp_path)
+
+    async def run() -> list[str]:
+        cluster = Pods()
+        made = cluster.drivers(tmp_path, 2)
+        for one in made:
+            await one._until_created()
+        disk.left = 3
+        assert made[0].gang
+        made[0].gang.withdraw()
+        assert not any(one.is_created for one in made)
+        made[0].gang.admitted.set()
+        await asyncio.wait_for(asyncio.gather(*(one.run() for one in made)), 60)
+        assert [one.pod_name for one in cluster.drivers(tmp_path, 2)] == sorted(cluster.created[2:])
+        return cluster.created
+
+    assert sorted(asyncio.run(run())) == ["pai-0", "pai-0-1", "pai-1", "pai-1-1"]
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_a_task_is_stopped_although_no_process_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Its pod is deleted; a stop that cannot be recorded is not a deletion by others."""
+    monkeypatch.setattr(driver, "PAUSE", 0.01)
+    monkeypatch.setattr(driver, "KILL_SECONDS", 0.05)
+
+    async def run() -> Any:
+        cluster = Pods()
+        (task,) = cluster.drivers(tmp_path, 1)
+
+        async def fail(*_: Any, **__: Any) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(cluster, "run_script", fail)
+        monkeypatch.setattr(cluster, "end", lambda name: cluster.change(name, is_running=True))
+        running = asyncio.create_task(task.run())
+        while not isinstance(task.status, TaskRunning):
+            await asyncio.sleep(0.01)
+        task.stop_asked.set()
+        await asyncio.wait_for(running, 60)
+        return task.status
+
+    end = asyncio.run(run())
+    assert (end.stopped, end.user_code, end.platform_code) == (True, pod_state.KILLED, None)
+
+
+# The engine with odd answers, and with a kubectl that fails
+
+
+def engine_for(folder: Path, namespace: str = "ns") -> KubernetesEngine:
+    return KubernetesEngine(
+        folder / "jobs", 1.0, find_engine("kubernetes").read_options({"kubernetes-namespace": namespace})
+    )
+
+
+def http(status: int, body: str) -> bytes:
+    return f"HTTP/1.1 {status} Odd\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+ODD = {
+    "500": http(500, "<html>"),
+    "429": http(429, '{"message": "too many requests", "code": 429}'),
+    "503": http(503, "[]"),
+    "truncated JSON": http(200, '{"metadata": {"name": '),
+    "truncated answer": http(200, "{}" * 99)[:-50],
+    "no metadata": http(200, "{}"),
+    "empty metadata": http(200, '{"metadata": {}, "items": [{}], "kind": "New"}'),
+    "null": http(200, '{"metadata": {"labels": null}, "items": null, "status": null}'),
+    "no HTTP": b"hello\r\n\r\n",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_odd_answers_of_kubernetes_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, odd: bytes
+) -> None:
+    monkeypatch.setattr(driver, "PAUSE", 0.05)
+    monkeypatch.setattr(engine_module, "FORGET_PAUSE", 0.05)
+    monkeypatch.setattr(mirror, "PAUSES", (0.05,) * 5)
+    with odd_kubernetes(tmp_path, monkeypatch) as kube, contextlib.closing(engine_for(tmp_path)) as engine:
+        kube.odd = odd
+        one = dataclasses.replace(launch(), folder=tmp_path / "jobs" / "job" / "0" / "main-0-0")
+        engine.start(one)
+        task = dataclasses.replace(some_task(tmp_path), uid="uid", folder=one.folder)
+        end = until(lambda: isinstance(found := engine.poll([task])["uid"], TaskExit) and found)
+        assert (end.user_code, kube.created) == (3, ["pai-uid"])
+        assert (one.folder / "logs" / "all").read_text() == "line 1\nline 2\n"
+        engine.forget(task)
+        until(lambda: not kube.pods)
+    assert not [one for one in caplog.records if one.exc_info]
+
+
+def test_a_kubernetes_that_does_not_answer_is_reported_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "FIRST_SECONDS", 0.3)
+    with (
+        odd_kubernetes(tmp_path, monkeypatch) as kube,
+        kube.changed,
+        pytest.raises(ConfigError, match=r"Kubernetes did not answer within 0\.3 s"),
+    ):
+        engine_for(tmp_path)
+
+
+def test_a_proxy_that_cannot_be_started_for_a_while_is_started_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "PROXY_SECONDS", 0.05)
+    monkeypatch.setattr(engine_module, "ERROR_PAUSE", 0.05)
+    monkeypatch.setattr(mirror, "PAUSES", (0.05,) * 5)
+    with odd_kubernetes(tmp_path, monkeypatch), contextlib.closing(engine_for(tmp_path)) as engine:
+        failures = [OSError(number, os.strerror(number)) for number in (errno.ENOSPC, errno.EMFILE)]
+        start = engine._kubectl.start_proxy
+
+        def fail_twice(socket: Path) -> None:
+            if failures:
+                raise failures.pop()
+            start(socket)
+
+        monkeypatch.setattr(engine._kubectl, "start_proxy", fail_twice)
+        engine._socket.unlink()
+        until(lambda: not failures and not engine._mirror.trouble)
+
+
+def test_pods_are_kept_while_the_folders_of_their_tasks_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "ended").mkdir()
+    (tmp_path / "ended" / driver.FORGOTTEN).touch()
+    found = {
+        name: engine_module._is_forgotten(str(tmp_path / name))
+        for name in ("ended", "lost", "loop/folder", ".")
+    }
+    assert found == {"ended": True, "lost": True, "loop/folder": False, ".": False}
+
+
+def test_a_damaged_id_of_a_home_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is after a power cut: pods of two homes with an empty one would be mixed up."""
+    path = tmp_path / "jobs" / ".kubernetes" / "id"
+    path.parent.mkdir(parents=True)
+    with odd_kubernetes(tmp_path, monkeypatch):
+        for damaged in ("", "\0" * 17):
+            path.write_text(damaged)
+            engine_for(tmp_path).close()
+            assert len(path.read_text().strip()) == 16
+
+
+@pytest.mark.parametrize(("printed", "words"), [("\\377oops", "oops"), ("", "it printed nothing")])
+def test_a_kubectl_that_fails_is_reported_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, words: str
+) -> None:
+    monkeypatch.setattr(kubectl, "START_SECONDS", 0.5)
+    program = tmp_path / "kubectl"
+    program.write_text(f"#!/bin/sh\nprintf '{printed}' >&2\nexit 1\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for namespace in ("", "ns"):
+        with pytest.raises(ConfigError, match=f"^kubectl.*: .*{words}$"):
+            engine_for(tmp_path, namespace)
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    with pytest.raises(ConfigError, match="kubectl: no answer within"):
+        engine_for(tmp_path, "")
 
 
 # The log

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.server.engines import runner, task_state
-from openpai_tasks.server.engines.runner import files
+from openpai_tasks.server.engines.runner import files, task
 from openpai_tasks.server.engines.runner.files import SharedVariables, is_on_nfs
 from openpai_tasks.server.engines.runner.task import Runner, RunnerOptions
 from tests.memory import measurable, peak
@@ -237,6 +237,73 @@ def test_output_on_nfs_is_flushed_shortly_after_it_was_written(
     made.flush()
     assert flushed == [log] and made.poll_timeout() is None
     os.close(log)
+
+
+FULL = Path("/dev/full")
+full_disk = pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
+
+
+@full_disk
+def test_output_that_a_full_disk_does_not_take_is_written_later(tmp_path: Path) -> None:
+    """Found by ``inv endure --engine process --seed 70801``: the request to run a job again was lost."""
+    made = Runner(RunnerOptions("sh", 1.0, "", ""), SharedVariables())
+    log = os.open(FULL, os.O_WRONLY)
+    made.write(log, b"one\n")
+    made.write(log, b"two\n")
+    assert made.lost == 0 and 0 < (made.poll_timeout() or 0) <= 501
+    disk = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    os.dup2(disk, log)
+    made.write_held()  # not yet time to
+    made.retry_at = 1.0  # long ago
+    made.write_held()
+    made.write(log, b"three\n")
+    assert (tmp_path / "log").read_text() == "one\ntwo\nthree\n" and made.poll_timeout() is None
+    os.close(log)
+    os.close(disk)
+
+
+@full_disk
+def test_output_beyond_what_is_held_for_a_full_disk_is_counted_as_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(task, "MOST_HELD", 6)
+    monkeypatch.setattr(task, "HOLD_SECONDS", 0.0)
+    monkeypatch.setattr(task, "HOLD_PAUSE", 0.0)
+    made = Runner(RunnerOptions("sh", 1.0, "", ""), SharedVariables())
+    log = os.open(FULL, os.O_WRONLY)
+    made.write(log, b"one\n")
+    made.write(log, b"two\n")
+    assert made.lost == 2
+    made.finish_logs()
+    assert made.lost == 8  # the disk was full for too long
+    os.close(log)
+
+
+@full_disk
+def test_a_log_that_has_ended_is_written_once_the_disk_works_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Runner(RunnerOptions("sh", 1.0, "", ""), SharedVariables())
+    made.wake_read, made.stderr, made.all = -1, -1, os.open(tmp_path / "all", os.O_WRONLY | os.O_CREAT)
+    output, end = os.pipe()
+    os.write(end, b"last words\n")
+    os.close(end)
+    made.logs[output] = log = os.open(FULL, os.O_WRONLY)
+    made.poller.register(output)
+    monkeypatch.setattr(files, "open_log", lambda _: os.open(tmp_path / "times", os.O_WRONLY | os.O_CREAT))
+    made.copy(output)
+    made.copy(output)
+    assert not made.logs
+
+    def empty_disk(_: float) -> None:
+        made.retry_at = 1.0
+        os.dup2(disk, log)
+
+    disk = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    monkeypatch.setattr(time, "sleep", empty_disk)
+    made.finish_logs()
+    assert (tmp_path / "log").read_text() == (tmp_path / "all").read_text() == "last words\n"
+    assert made.lost == 0
 
 
 def test_the_file_system_of_a_folder_is_that_of_the_longest_mount_point() -> None:

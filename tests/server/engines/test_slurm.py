@@ -10,14 +10,14 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from openpai_tasks.errors import PaiError
-from openpai_tasks.server.engines.base import Engine, TaskExit, TaskQueued
-from openpai_tasks.server.engines.runner import slurm_task
-from openpai_tasks.server.engines.slurm import partitions, programs, reasons, snapshot
+from openpai_tasks.server.engines.base import Engine, TaskExit, TaskQueued, TaskRunning
+from openpai_tasks.server.engines.runner import files, slurm_task
+from openpai_tasks.server.engines.slurm import mirror, partitions, programs, reasons, snapshot
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.mirror import QueueMirror
 from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmDown, SlurmRefusal
@@ -201,7 +201,7 @@ def test_a_program_that_cannot_be_run_for_lack_of_descriptors_is_one_line(
     def fail() -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("tempfile.TemporaryFile", fail)
+    monkeypatch.setattr("os.pipe", fail)
     with pytest.raises(SlurmRefusal, match="cannot run squeue: Too many open files"):
         programs.queue()
 
@@ -267,7 +267,7 @@ def test_a_lost_node_is_named_and_the_job_is_retried(lab: SlurmWorkshop, slurm: 
     (lab.folder / "gate").touch()
     job = lab.wait(key)
     assert (job.state, job.platform_retries, job.user_retries) == ("SUCCEEDED", 1, 0)
-    assert "was lost: its node failed" in lab.state.attempts(key)[0].diagnostics
+    assert "its node failed" in lab.state.attempts(key)[0].diagnostics
     slurm.wait_for_nodes()
 
 
@@ -276,9 +276,7 @@ def test_a_task_that_slurm_requeues_does_not_run_twice(lab: SlurmWorkshop, slurm
     key = lab.submit("again", f"echo run >> {runs}; until test -e {lab.folder / 'gate'}; do sleep 0.05; done")
     lab.wait(key, "RUNNING")
     until(runs.exists)
-    id = (lab.tasks(key)[0].folder / "slurm").read_text()
-    slurm.run("scontrol", "update", f"jobid={id}", "requeue=1")
-    slurm.run("scontrol", "requeue", id)
+    slurm.run("scontrol", "requeue", (lab.tasks(key)[0].folder / "slurm").read_text())
     job = lab.wait(key)
     assert job.state == "FAILED" and "was put back into the queue" in lab.tasks(key)[0].diagnostics
     until(lambda: not slurm.run("squeue", "-h"))
@@ -291,7 +289,6 @@ def test_a_job_that_slurm_requeues_after_its_end_does_not_stay_in_the_queue(
     key = lab.submit("short", f"until test -e {lab.folder / 'gate'}; do sleep 0.05; done")
     lab.wait(key, "RUNNING")
     id = (lab.tasks(key)[0].folder / "slurm").read_text()
-    slurm.run("scontrol", "update", f"jobid={id}", "requeue=1")
     (lab.folder / "gate").touch()
     assert lab.wait(key).state == "SUCCEEDED"
     until(lambda: not slurm.run("squeue", "-h"))
@@ -383,6 +380,35 @@ def test_a_batch_whose_id_was_not_written_is_found_by_its_comment(
     assert lab.wait(key).state == "SUCCEEDED" and lab.output(key) == "once\n"
 
 
+def test_a_job_that_comes_into_the_queue_late_runs_nothing(
+    lab: SlurmWorkshop, slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer of sbatch is lost, and the queue lacks its job, which is submitted again."""
+    real, real_run, ids = programs.submit, programs.run, list[str]()
+
+    def submit(script: str, inherited: list[int]) -> str:
+        ids.append(real(script, inherited))
+        if len(ids) == 1:
+            raise SlurmDown("the answer is lost")
+        return ids[-1]
+
+    def run(words: list[str], *arguments: Any) -> str:
+        is_late = words[0] == "squeue" and len(ids) == 1
+        return "" if is_late else real_run(words, *arguments)
+
+    monkeypatch.setattr(programs, "submit", submit)
+    monkeypatch.setattr(programs, "run", run)
+    monkeypatch.setattr(mirror, "PAUSE_SECONDS", 0.1)
+    slurm.run("scontrol", "update", "partitionname=main", "state=down")  # jobs wait
+    try:
+        key = lab.submit("late", "echo once")
+        until(lambda: len(ids) == 2)
+        until(lambda: ids[0] not in slurm.run("squeue", "-h", "-o", "%A").split())
+    finally:
+        slurm.run("scontrol", "update", "partitionname=main", "state=up")
+    assert lab.wait(key).state == "SUCCEEDED" and lab.output(key) == "once\n"
+
+
 def test_a_drained_node_lets_its_tasks_end(lab: SlurmWorkshop, slurm: SlurmCluster) -> None:
     gate = f"until test -e {lab.folder / 'gate'}; do sleep 0.05; done"
     key = lab.submit("drained", {"main": role(gate, instances=2, cpu=4)})
@@ -406,6 +432,14 @@ def test_partitions_are_virtual_clusters(lab: SlurmWorkshop) -> None:
     }
     job = lab.run("in-small", "echo $SLURM_JOB_PARTITION", defaults={"virtualCluster": "small"})
     assert lab.output(job.key) == "small\n"
+
+
+def test_the_runner_finds_the_libraries_of_a_python_that_a_module_provides(
+    lab: SlurmWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
+    job = lab.run("module", "tr '\\0' '\\n' </proc/$PPID/environ")
+    assert "LD_LIBRARY_PATH=/opt/python/lib" in lab.output(job.key).splitlines()
 
 
 @needs("ps")
@@ -434,7 +468,7 @@ def test_secrets_are_neither_in_a_script_nor_on_a_command_line(
     ],
 )
 def test_reasons_are_plain_words(reason: str, words: str) -> None:
-    row = QueueRow("7", "PENDING", reason, "2026-11-16T13:00:00", "", "")
+    row = QueueRow("7", "PENDING", reason, "2026-11-16T13:00:00", "", "", "")
     shown = reasons.why_waiting(row)
     assert words in shown and shown.endswith("; expected to start at 2026-11-16T13:00:00")
 
@@ -492,10 +526,18 @@ def test_odd_answers_of_sbatch_are_one_line(
     assert line in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_an_answer_needs_no_space_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs of Slurm end with 0 although they could not write, and no job would be in the queue."""
+    install(tmp_path, monkeypatch, "squeue", "echo '7|RUNNING|None|N/A|n1||/lab' || exit 0")
+    with open("/dev/full", "w+b") as full:
+        monkeypatch.setattr("tempfile.TemporaryFile", lambda: full)
+        assert set(programs.queue()) == {"7"}
+
+
 def test_odd_lines_of_squeue_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = r"--user=x|RUNNING|a|b|c|d\n\0377|\n7_1|PEN\0377DING|x|N/A||a|b\n8|RUNNING|None|N/A|no"
+    lines = r"--user=x|RUNNING|a|b|c|d|e\n\0377|\n7_1|PEN\0377DING|x|N/A||a|/b|c\n8|RUNNING|None|N/A|no|x"
     install(tmp_path, monkeypatch, "squeue", f"printf %b '{lines}'")
-    assert programs.queue() == {"7_1": QueueRow("7_1", "PEN\ufffdDING", "x", "N/A", "", "a|b")}
+    assert programs.queue() == {"7_1": QueueRow("7_1", "PEN\ufffdDING", "x", "N/A", "", "a", "/b|c")}
     monkeypatch.setattr(programs, "MOST_BYTES", 10)
     with pytest.raises(SlurmRefusal, match="squeue answered with more than"):
         programs.queue()
@@ -517,10 +559,14 @@ def test_a_state_that_is_not_known_is_one_of_a_running_job(tmp_path: Path) -> No
     one = task(tmp_path)
     one.folder.mkdir()
     (one.folder / "slurm").write_text("7")
-    mirror = QueueMirror(tmp_path / "trouble")
-    mirror.rows = {"7": QueueRow("7", "EXPEDITING", "None", "N/A", "n1", "")}
+    mirror = QueueMirror(tmp_path / "trouble", tmp_path)
+    mirror.rows = {"7": QueueRow("7", "EXPEDITING", "None", "N/A", "n1", "", str(tmp_path))}
     mirror.refresh = lambda: True  # type: ignore[method-assign]
     assert TaskWatcher(mirror, 1.0, {}).poll([one])[one.uid] == TaskQueued("it is starting on n1")
+
+
+def row(id: str, state: str, comment: str = "openpai-tasks:a", folder: str = "/lab") -> QueueRow:
+    return QueueRow(id, state, "None", "N/A", "n1", comment, folder)
 
 
 @pytest.fixture
@@ -530,7 +576,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[TaskWatche
     one = task(tmp_path)
     one.folder.mkdir()
     (one.folder / "slurm.batch").write_text("a JOB batch")
-    mirror = QueueMirror(tmp_path / "trouble")
+    mirror = QueueMirror(tmp_path / "trouble", tmp_path)
     mirror.refresh = lambda: not mirror.is_pausing  # type: ignore[method-assign]
     return TaskWatcher(mirror, 1.0, {}), mirror, one
 
@@ -541,12 +587,127 @@ def test_a_job_with_the_id_of_a_lost_one_is_not_mistaken_for_it(
     watcher, mirror, one = stopped
     monkeypatch.setattr("openpai_tasks.server.engines.slurm.watcher.LATE_SECONDS", 0.0)
     (one.folder / "slurm").write_text("7")
-    mirror.rows = {"7": QueueRow("7", "PENDING", "None", "N/A", "", "openpai-tasks:b")}
+    mirror.rows = {"7": row("7", "PENDING", "openpai-tasks:b")}
     assert "was lost" in watcher.poll([one])[one.uid].reason  # type: ignore[union-attr]
-    mirror.rows = {"7_1": QueueRow("7_1", "PENDING", "None", "N/A", "", "openpai-tasks:b")}
+    mirror.rows = {"7_1": row("7_1", "PENDING", "openpai-tasks:b")}
     watcher.stop(one)
     watcher.poll([one])
     assert not (one.folder.parent / "calls").exists()
+
+
+def test_a_job_of_the_user_with_the_id_of_a_lost_one_is_not_cancelled(
+    stopped: tuple[TaskWatcher, QueueMirror, Task],
+) -> None:
+    watcher, mirror, one = stopped
+    (one.folder / "slurm").write_text("7")
+    mirror.rows = {"7": row("7", "RUNNING", "(null)", "/home/ann")}
+    watcher.stop(one)
+    watcher.poll([one])
+    assert not (one.folder.parent / "calls").exists()
+    assert not mirror.is_of_other(row("7", "RUNNING", "set by the site", str(one.folder.parent)), "a")
+
+
+def test_a_job_is_lost_only_if_answers_that_follow_each_other_lack_it(
+    stopped: tuple[TaskWatcher, QueueMirror, Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher, mirror, one = stopped
+    clock = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    (one.folder / "slurm").write_text("7")
+    for state in ("PENDING", "RUNNING"):
+        for rows in ({}, {"7": row("7", state)}):
+            mirror.rows = rows
+            assert not isinstance(watcher.poll([one]).get(one.uid), TaskExit)
+            clock[0] += 60.0
+    mirror.rows = {}
+    assert watcher.poll([one]) == {}
+    mirror.note_down(SlurmDown("no answer"))
+    assert watcher.poll([one]) == {one.uid: TaskQueued("no answer")}
+    clock[0] += 60.0
+    mirror.note_up()
+    assert watcher.poll([one]) == {}
+    clock[0] += 60.0
+    assert "was lost" in watcher.poll([one])[one.uid].reason  # type: ignore[union-attr]
+
+
+def test_a_task_that_does_not_end_is_cancelled_although_one_answer_lacks_it(
+    stopped: tuple[TaskWatcher, QueueMirror, Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher, mirror, one = stopped
+    clock = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    begin(one)
+    (one.folder / "slurm").write_text("7")
+    mirror.rows = {"7": row("7", "RUNNING")}
+    watcher.poll([one])
+    watcher.stop(one)
+    for rows in ({"7": row("7", "RUNNING")}, {}, {"7": row("7", "RUNNING")}):
+        mirror.rows = rows
+        watcher.poll([one])
+    clock[0] += 60.0
+    watcher.poll([one])
+    assert (one.folder.parent / "calls").read_text() == "--signal=TERM --batch 7\n7\n"
+
+
+def begin(one: Task) -> None:
+    """Write what the script leaves of a task that runs."""
+    (one.folder / "place").write_text(slurm_task.write_place("127.0.0.1", {}, []))
+    (one.folder / "started").write_text("9 1000 slurm\n")
+
+
+def test_a_task_that_began_before_its_id_was_written_is_found_by_its_comment(
+    stopped: tuple[TaskWatcher, QueueMirror, Task],
+) -> None:
+    watcher, mirror, one = stopped
+    begin(one)
+    mirror.rows = {"7": row("7", "RUNNING")}
+    assert isinstance(watcher.poll([one])[one.uid], TaskRunning)
+    mirror.rows = {"7": row("7", "CANCELLED")}
+    assert "was cancelled in Slurm" in watcher.poll([one])[one.uid].reason  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_task_that_ended_before_slurm_requeued_its_job_keeps_its_exit_code(
+    stopped: tuple[TaskWatcher, QueueMirror, Task], seen: bool
+) -> None:
+    """Also if a server starts only after that."""
+    watcher, mirror, one = stopped
+    begin(one)
+    (one.folder / "slurm").write_text("7")
+    if seen:
+        mirror.rows = {"7": row("7", "RUNNING")}
+        assert isinstance(watcher.poll([one])[one.uid], TaskRunning)
+    (one.folder / "exit").write_text("code 0\nstopped 0\nbegan 1\nended 2\nlost 0\n")
+    mirror.rows = {"7": row("7", "PENDING")}
+    *_, end = (watcher.poll([one])[one.uid] for _ in range(1 if seen else 2))
+    assert isinstance(end, TaskExit) and (end.user_code, end.platform_code) == (0, None)
+
+
+def test_a_task_that_waited_for_its_peers_may_be_requeued(
+    stopped: tuple[TaskWatcher, QueueMirror, Task],
+) -> None:
+    watcher, mirror, one = stopped
+    begin(one)
+    (one.folder / "started").unlink()
+    (one.folder / "slurm").write_text("7")
+    for state in ("RUNNING", "PENDING", "PENDING"):
+        mirror.rows = {"7": row("7", state)}
+        assert not isinstance(watcher.poll([one])[one.uid], TaskExit)
+    assert not (one.folder.parent / "calls").exists()
+
+
+def test_tasks_of_a_requeued_job_exchange_their_places_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    one = slurm_task.BatchTask(f"u\tmain\t0\thttp=1\t\t{tmp_path}")
+    nodes = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
+    for count, node in (("", "n1"), ("1", "n2")):
+        monkeypatch.setenv("SLURM_RESTART_COUNT", count)
+        monkeypatch.setenv("SLURMD_NODENAME", node)
+        (found,) = slurm_task._exchange_places(one, [one], nodes) or ()
+        assert found.ip == nodes[node]
+        assert slurm_task.read_place((tmp_path / "place").read_text())[0] == nodes[node]
 
 
 def test_a_task_whose_script_ran_again_is_reported_as_requeued(
@@ -555,7 +716,7 @@ def test_a_task_whose_script_ran_again_is_reported_as_requeued(
     watcher, mirror, one = stopped
     monkeypatch.setattr("openpai_tasks.server.engines.slurm.watcher.LATE_SECONDS", 0.0)
     (one.folder / "slurm").write_text("7")
-    mirror.rows = {"7": QueueRow("7", "COMPLETED", "None", "N/A", "n1", "openpai-tasks:a")}
+    mirror.rows = {"7": row("7", "COMPLETED")}
     (one.folder / "logs").mkdir()
     (one.folder / "logs/usage").touch()
     os.utime(one.folder / "logs/usage", (1000, 1000))
@@ -565,15 +726,49 @@ def test_a_task_whose_script_ran_again_is_reported_as_requeued(
 
 
 def test_a_script_that_slurm_runs_again_without_its_batch_ends_with_one_line(tmp_path: Path) -> None:
+    """It leaves no log. Found by ``inv endure --engine ssh-slurm --seed 61501``."""
+    (tmp_path / "a.log").touch()
     with pytest.raises(SystemExit, match="is gone: Slurm has requeued a job that has ended"):
         slurm_task.main(["sh", "1", "pipe", str(tmp_path / "a.tasks"), "0", "batch"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_task_waits_on_its_node_until_the_disk_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by ``inv endure --engine slurm --seed 61001``."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    folder, real, failed = tmp_path / "main-0-0", os.open, set[str]()
+    (folder / "ssh").mkdir(parents=True)
+    (folder / "ssh/config").touch()
+    (folder / "environment").write_bytes(b"A=1\0")
+    (tmp_path / "a.tasks").write_text(f"array\n\nuid\tmain\t0\tssh=1\t\t{folder}\n")
+
+    def opener(path: str, flags: int, mode: int = 0o600, **where: int) -> int:
+        if os.path.abspath(path).startswith(f"{tmp_path}/") and path not in failed:
+            failed.add(path)
+            raise OSError(errno.EROFS, "Read-only file system")
+        return real(path, flags, mode, **where)
+
+    def open_file(path: str, *words: str, **options: str) -> IO[str]:
+        return open(path, *words, **options, opener=opener)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr(os, "open", opener)
+    for module in (slurm_task, files):
+        monkeypatch.setattr(module, "open", open_file, raising=False)
+    monkeypatch.setattr(slurm_task, "run", lambda *_: Path("exit").write_text("code 0\n"))
+    slurm_task.main(["sh", "1", "pipe", str(tmp_path / "a.tasks"), "0", "batch"])
+    assert {"environment", "environment.new", "place.new", "ssh/config.new"} <= failed
+    assert b"A=1\0" in (folder / "environment").read_bytes()
+    assert b"PAI_CONTAINER_SSH_PORT" in (folder / "environment").read_bytes()
 
 
 def test_a_stopped_task_is_cancelled_although_the_answer_of_sbatch_was_lost(
     stopped: tuple[TaskWatcher, QueueMirror, Task],
 ) -> None:
     watcher, mirror, one = stopped
-    mirror.rows = {"9": QueueRow("9", "PENDING", "None", "N/A", "", "openpai-tasks:a")}
+    mirror.rows = {"9": row("9", "PENDING")}
     mirror.note_down(SlurmDown("no answer"))
     watcher.stop(one)
     assert watcher.poll([one]) == {one.uid: TaskQueued("no answer")}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -208,34 +207,31 @@ def test_copy_works_without_a_writable_home_folder(data, tmp_path, monkeypatch):
 
 
 COPY = """
-import sys
+import sys, time
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import transfer
 from openpai_tasks.storage.hdfs.store import HdfsStore
-way, here, there, host, prefix = sys.argv[1:]
-class Slow(Watch):
+way, here, there, host, prefix, at = sys.argv[1:]
+class Stopping(Watch):
     total = 0
     def moved(self, count):
         self.total += count
-        print(self.total, flush=True)
-        self.wait(0.01)
+        if self.total >= int(at):
+            print("there", flush=True)
+            time.sleep(600)
 local, remote = LocalStore(), HdfsStore([host], "root", prefix=prefix)
 source, one, target, other = (local, here, remote, there) if way == "up" else (remote, there, local, here)
-transfer(source, source.stat(one), target, other, Slow())
+transfer(source, source.stat(one), target, other, Stopping())
 """
 
 
 def run_and_kill(way: str, here: Path, there: str, host: str, prefix: str, at: int) -> None:
     """Run the copy in a process, and kill it when ``at`` bytes have moved."""
-    command = [sys.executable, "-c", COPY, way, str(here), there, host, prefix]
+    command = [sys.executable, "-c", COPY, way, str(here), there, host, prefix, str(at)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        for line in process.stdout:
-            if int(line) >= at:
-                process.send_signal(signal.SIGKILL)
-                break
-    assert process.returncode == -signal.SIGKILL
+        assert process.stdout and process.stdout.readline() == "there\n"
+        process.kill()
 
 
 @pytest.mark.parametrize("way", ["up", "down"])

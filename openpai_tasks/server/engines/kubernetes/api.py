@@ -84,7 +84,10 @@ class KubeApi:
                 return
 
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._exchange("POST", path, body)
+        made = await self._exchange("POST", path, body)
+        if made["metadata"].get("name") != body.get("metadata", {}).get("name"):
+            raise KubeError("Kubernetes answered with something else than the created object")
+        return made
 
     async def delete(self, path: str) -> None:
         """Delete an object at once; a missing one is no error."""

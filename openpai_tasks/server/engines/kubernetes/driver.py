@@ -12,9 +12,10 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.files import shortages
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.engines.base import (
     Launch,
@@ -25,7 +26,7 @@ from openpai_tasks.server.engines.base import (
     TaskStatus,
 )
 from openpai_tasks.server.engines.kubernetes import gang, pod_state, pods
-from openpai_tasks.server.engines.kubernetes.api import NOT_FOUND, KubeApi, KubeError, path
+from openpai_tasks.server.engines.kubernetes.api import NOT_FOUND, KubeApi, KubeError, path, reading
 from openpai_tasks.server.engines.kubernetes.kubectl import Kubectl, reason
 from openpai_tasks.server.engines.kubernetes.log_copy import LogCopy
 from openpai_tasks.server.engines.kubernetes.mirror import PodMirror
@@ -33,7 +34,7 @@ from openpai_tasks.server.engines.kubernetes.pod_state import PodState
 from openpai_tasks.server.engines.kubernetes.pods import FILES, TASK, FilePlan, PodOwner, pod_name
 from openpai_tasks.server.engines.kubernetes.site import KubeSite
 from openpai_tasks.server.engines.kubernetes.ssh_service import PodCommands, SshService
-from openpai_tasks.server.engines.kubernetes.transfer import PodFiles, TransferFailed
+from openpai_tasks.server.engines.kubernetes.transfer import CONFLICTS, PodFiles, TransferFailed
 from openpai_tasks.server.engines.process import NODE_LOST, RUNTIME_FAILED, write_file
 from openpai_tasks.server.engines.runner import usage
 from openpai_tasks.server.engines.runner.peers import Place
@@ -42,6 +43,7 @@ from openpai_tasks.server.state.state import now
 from openpai_tasks.settings import home
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 LOOK = 5.0  # seconds between two looks at what is known to change seldom
 PAUSE = 1.0  # seconds before an operation that failed is tried again
@@ -90,8 +92,11 @@ class TaskDriver:
         self.changed, self.stop_asked, self._withdrawn = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.gang: gang.Gang | None = None  # set for tasks that we start together
         self._ssh = SshService(launch) if launch.ssh else None
-        self._generation, self.since = self._read_gang()
+        recorded = self._read_gang()
+        self._generation, self.since = recorded or (0, now())
+        self._is_recorded = recorded is not None
         marker = self._read_marker()
+        self.is_created, self._is_ready = self._has(CREATED), self._has(READY)
         self.namespace = marker.get("namespace") or cluster.namespaces.get(
             launch.virtual_cluster, cluster.namespaces[""]
         )
@@ -105,6 +110,7 @@ class TaskDriver:
             self.status = TaskRunning(self._place(self.pod))  # its end is not complete yet
         if self.is_stopped and not self.is_created:
             self.status = pod_state.stopped_exit(False)
+        self._places: list[Place] = []  # of all tasks that start together, once all have run
         self.notes: list[tuple[str, str]] = []  # reasons and messages of events
         self._first_failure = 0.0  # when its container could first not be started
 
@@ -122,11 +128,7 @@ class TaskDriver:
 
     @property
     def is_stopped(self) -> bool:
-        return self._has(STOP)
-
-    @property
-    def is_created(self) -> bool:
-        return self._has(CREATED)
+        return self.stop_asked.is_set() or self._has(STOP)
 
     @property
     def is_ending(self) -> bool:
@@ -138,11 +140,11 @@ class TaskDriver:
     def _has(self, name: str) -> bool:
         return os.path.exists(self.folder / name)
 
-    def _read_gang(self) -> tuple[int, int]:
+    def _read_gang(self) -> tuple[int, int] | None:
         with contextlib.suppress(OSError, ValueError):
             generation, since = (self.folder / GANG).read_text(encoding="ascii").split()
             return int(generation), int(since)
-        return 0, now()
+        return None
 
     def _read_marker(self) -> dict[str, str]:
         with contextlib.suppress(OSError, ValueError):
@@ -151,9 +153,9 @@ class TaskDriver:
         return {}
 
     async def run(self) -> None:
-        """Drive the task until it has ended."""
+        """Drive the task until it has ended, from the start again after an error that may pass."""
         try:
-            end = await self._drive()
+            end = await self._retry(self._drive)
         except (PaiError, OSError) as err:
             words = f"{err.strerror}: {err.filename}" if isinstance(err, OSError) else str(err)
             end = TaskExit(None, f"could not be started: {words}", RUNTIME_FAILED, self.is_stopped)
@@ -167,7 +169,8 @@ class TaskDriver:
             self.stop_asked.set()
         if self.launch.scripts:
             self._files = pods.plan_files(self.launch, self._cluster.site)
-            self._is_alone = not pods.is_gang(self.launch) and self._files.is_small
+            if not self.is_created:
+                self._is_alone = not pods.is_gang(self.launch) and self._files.is_small
         while True:
             if end := await self._until_created():
                 return end
@@ -186,7 +189,7 @@ class TaskDriver:
                 await end_tasks((work, lost, withdrawn, *others))
 
     async def _work(self) -> TaskExit:
-        await self._retry_request(self._create_secrets)
+        await self._create_secrets()
         end = await self._until_running() or await self._deliver()
         if end:
             return end
@@ -203,22 +206,32 @@ class TaskDriver:
                 if time.monotonic() > since + LOST_SECONDS:
                     return
 
-    async def _retry_request(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Call again while Kubernetes does not answer, a quota is used up, or a permission is missing."""
+    async def _retry(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """Call again after errors that may pass."""
         while True:
             try:
                 return await call()
-            except KubeError as err:
+            except Exception as err:
                 await self._wait_after(err)
 
-    async def _wait_after(self, err: KubeError) -> None:
-        """Wait a moment after an error that may pass, or until the task is to stop; raise any other."""
-        if not err.may_pass and not err.may_be_allowed:
+    async def _wait_after(self, err: Exception) -> None:
+        """Wait a moment after an error that may pass, or until the task is to stop; raise any other.
+
+        Kubernetes may not answer, a quota be used up, a permission be missing, or this machine lack space,
+        memory or descriptors.
+        """
+        if shortage := shortages.find_shortage(err):
+            self.note_wait(shortages.describe(shortage))
+        elif isinstance(err, KubeError) and (err.may_pass or err.may_be_allowed):
+            self.note_wait(f"Kubernetes: {err}")
+        else:
             raise err
-        self.note_wait(f"Kubernetes: {err}")
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self.stop_asked.wait(), REFUSED_PAUSE if err.may_be_allowed else PAUSE)
-        await asyncio.sleep(0.1)
+        is_refused = isinstance(err, KubeError) and err.may_be_allowed
+        if not self.stop_asked.is_set():
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.stop_asked.wait(), REFUSED_PAUSE if is_refused else PAUSE)
+            return await asyncio.sleep(0.1)
+        await asyncio.sleep(PAUSE)
 
     def note_wait(self, why: str) -> None:
         """Note why the task does not run yet."""
@@ -228,20 +241,25 @@ class TaskDriver:
     # Creating
 
     def need(self) -> gang.PodNeed:
-        return gang.pod_need(self._build_pod()["spec"])
+        try:
+            return gang.pod_need(self._build_pod()["spec"])
+        except PaiError:  # as in ``run``, which reports it
+            return gang.PodNeed({"pods": 1}, {})
 
     def begin_again(self) -> None:
         """Give up the pod of a task that has not begun, for one with another name."""
         self._generation += 1
-        self._write_gang()
-        with contextlib.suppress(FileNotFoundError):
-            (self.folder / CREATED).unlink()
-        self._first_failure, self._made = 0.0, None
+        self.is_created = self._is_recorded = False
+        with contextlib.suppress(OSError):  # then it is recorded before the next pod is created
+            (self.folder / CREATED).unlink(missing_ok=True)
+            self._record_gang()
+        self._first_failure, self._made, self._places = 0.0, None, []
         self._withdrawn.set()
         self.status = TaskQueued()
 
-    def _write_gang(self) -> None:
+    def _record_gang(self) -> None:
         write_file(self.folder / GANG, f"{self._generation} {self.since}\n")
+        self._is_recorded = True
 
     def _build_pod(self) -> dict[str, Any]:
         marks = pods.gang_marks(self._cluster.site.gang, *self._group)
@@ -258,19 +276,17 @@ class TaskDriver:
 
     async def _until_created(self) -> TaskExit | None:
         """Create the pod when its gang may start; return the exit of a task that is stopped before."""
-        home.make_private(self.folder)
-        if self.gang and not self._has(GANG):
-            self._write_gang()
         while not self.is_created:
             if self.stop_asked.is_set():
                 return pod_state.stopped_exit(False)
+            home.make_private(self.folder)
+            if self.gang and not self._is_recorded:
+                self._record_gang()
             if self.gang and not self.gang.admitted.is_set():
                 await _first(self.gang.admitted.wait(), self.stop_asked.wait())
                 continue
-            try:
+            with reading():
                 await self._create_pod()
-            except KubeError as err:
-                await self._wait_after(err)
         return None
 
     async def _create_pod(self) -> None:
@@ -298,6 +314,7 @@ class TaskDriver:
             marker |= {"alone": "yes"} if self._is_alone else {}
             self._made = made
             write_file(self.folder / CREATED, json.dumps(marker))
+            self.is_created = True
 
     async def _create_secrets(self) -> None:
         """Create the secrets of the pod, unless they exist."""
@@ -310,7 +327,9 @@ class TaskDriver:
             if err.code == NOT_FOUND:
                 return  # someone has deleted it
             raise
-        for secret in pods.build_secrets(launch, made, self._files, is_alone=not pods.is_gang(launch)):
+        with reading():
+            secrets = pods.build_secrets(launch, made, self._files, is_alone=not pods.is_gang(launch))
+        for secret in secrets:
             with _unless_it_exists():
                 await self._cluster.api.create(path(self.namespace, "secrets"), secret)
 
@@ -370,7 +389,7 @@ class TaskDriver:
     @property
     def _has_begun(self) -> bool:
         """Whether the task has what it needs, so that its command runs, or has run."""
-        return self._is_alone or self._has(READY)
+        return self._is_alone or self._is_ready
 
     @property
     def _is_alive(self) -> bool:
@@ -405,7 +424,7 @@ class TaskDriver:
             await self._wait(LOOK)
 
     async def _send_inputs(self, files: PodFiles) -> TaskExit | None:
-        if not self._files.is_small:
+        if not self._files.is_small and not await self._retry_transfer(files.have_all):
             for target, source in self._files.inputs.items():
                 await self._retry_transfer(lambda source=source, target=target: files.put(source, target))  # type: ignore[misc]
         text = ""
@@ -419,34 +438,47 @@ class TaskDriver:
             text = pods.address_script(places, self.launch)
         await self._retry_transfer(lambda: files.write(f"{pods.IO}/peers", text, f"{pods.IO}/ready"))
         if self._is_alive:
-            write_file(self.folder / READY, "")
+            self._is_ready = True
+            await self._retry(self._record_ready)
         return None
 
+    async def _record_ready(self) -> None:
+        write_file(self.folder / READY, "")
+
     async def _retry_transfer(
-        self, call: Callable[[], Awaitable[None]], seconds: float = TRANSFER_SECONDS
-    ) -> None:
-        """Pass files, also if the API server, the node or the connection is away for a while."""
+        self, call: Callable[[], Awaitable[_T]], seconds: float = TRANSFER_SECONDS
+    ) -> _T | None:
+        """Pass files, also if the API server, the node, the connection or disk space is away for a while."""
         deadline = time.monotonic() + seconds
         while (pod := self.pod) and not pod.is_gone:
             try:
                 return await call()
             except (TransferFailed, OSError) as err:
-                if isinstance(err, TransferFailed) and not err.may_pass:
+                if err.errno in CONFLICTS if isinstance(err, OSError) else not err.may_pass:
                     raise
-                if self._cluster.mirror.trouble:
+                shortage = shortages.find_shortage(err)
+                if self._cluster.mirror.trouble or shortage:
                     deadline = time.monotonic() + seconds
                 elif time.monotonic() > deadline or (pod.is_over and not pod.keeps_files):
                     raise
                 self.notes = [("FilesNotPassed", f"its files cannot be passed yet: {err}")]
-                await self._wait()
+                await self._wait(LOOK if shortage else PAUSE)
+        return None
 
     async def _peer_places(self) -> list[Place] | TaskExit:
-        """Return the places of all tasks of the job, once all run; none if this one has ended meanwhile."""
+        """Return the places of all tasks of the job, once all run; none if this one has ended meanwhile.
+
+        A task that begins later than another, which may end before, gets the same.
+        """
         deadline = 0.0
         while self._is_alive:
             found = [(one, one.pod) for one in self.peers]
             if all(pod and pod.is_running and pod.ip and not pod.is_gone for _, pod in found):
-                return [pods.place_of(one.launch, pod.ip) for one, pod in found if pod]
+                places = [pods.place_of(one.launch, pod.ip) for one, pod in found if pod]
+                for one in self.peers:
+                    one._places = places
+            if self._places:
+                return self._places
             if ended := next((one for one in self.peers if one.is_ending), None):
                 deadline = deadline or time.monotonic() + PEER_SECONDS
                 if time.monotonic() > deadline and not self.is_stopped:
@@ -462,8 +494,7 @@ class TaskDriver:
     async def _copy_log(self) -> None:
         """Copy the log until the container has ended."""
         logs = self.folder / "logs"
-        logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (logs / "all").touch(mode=0o600)  # also without a line
+        await self._retry(self._create_log)
         copy = self._log_copy(TASK, logs / "all", logs / ".position", logs / usage.FILE)
         deadline = None
         while True:
@@ -473,15 +504,25 @@ class TaskDriver:
             try:
                 if not await copy.run(follow=not is_over) and is_over:
                     return
-            except KubeError as err:
-                if pod is None or pod.is_gone or (err.code == NOT_FOUND and is_over):
+            except Exception as err:
+                if not isinstance(err, KubeError) or shortages.find_shortage(err):
+                    await self._wait_after(err)
+                    deadline = None
+                elif pod is None or pod.is_gone or (err.code == NOT_FOUND and is_over):
                     return
-                if deadline and time.monotonic() > deadline:
+                elif deadline and time.monotonic() > deadline:
                     self.notes.append(("LogNotRead", f"the rest of its log could not be read: {err}"))
                     return
-                await self._wait()
+                else:
+                    await self._wait()
             if self._is_alive:
                 await self._wait()
+
+    async def _create_log(self) -> None:
+        """Create the log also of a task that prints nothing."""
+        logs = self.folder / "logs"
+        logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (logs / "all").touch(mode=0o600)
 
     def _log_copy(self, container: str, file: Path, position: Path, usage: Path | None = None) -> LogCopy:
         return LogCopy(self._cluster.api, self.namespace, self.pod_name, container, file, position, usage)
@@ -544,23 +585,30 @@ class TaskDriver:
     async def _stop_when_asked(self) -> None:
         """Send TERM to all processes of the task, KILL after the grace period, then delete the pod."""
         await self.stop_asked.wait()
+        await self._retry(self._stop)
+
+    async def _stop(self) -> None:
         pod = self.pod
         if pod and pod.is_running and (self._has_begun or not self.launch.scripts):
             await self._signal("TERM", self._cluster.grace)
             await self._signal("KILL", KILL_SECONDS)
         target = path(self.namespace, "pods", self.pod_name)
-        await self._retry_request(lambda: self._cluster.api.delete(target))
+        await self._retry(lambda: self._cluster.api.delete(target))
 
     async def _signal(self, name: str, seconds: float) -> None:
         """Send a signal, again while that fails, and wait."""
         end = time.monotonic() + seconds
         while self._is_alive:
-            done = await self._cluster.kubectl.run_script(
-                self.namespace, self.pod_name, TASK, f"kill -{name} -1"
-            )
-            if done.code == 0 or time.monotonic() > end:
+            try:
+                done = await self._cluster.kubectl.run_script(
+                    self.namespace, self.pod_name, TASK, f"kill -{name} -1"
+                )
+                why = "" if done.code == 0 else reason(done.err)
+            except OSError as err:
+                why = str(err)
+            if not why or time.monotonic() > end:
                 break
-            log.info("cannot send %s to %s: %s", name, self.launch.uid, reason(done.err))
+            log.info("cannot send %s to %s: %s", name, self.launch.uid, why)
             await asyncio.sleep(PAUSE)
         await asyncio.sleep(max(0.0, end - time.monotonic()))
 

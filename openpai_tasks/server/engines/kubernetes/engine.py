@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import errno
+import functools
 import io
 import itertools
 import logging
@@ -13,7 +15,7 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -65,6 +67,7 @@ CAPACITY_SECONDS = 10.0  # between two looks at nodes and quotas
 PROXY_SECONDS = 1.0  # between two looks at the proxy
 CLOSE_SECONDS = 10.0  # to delete the pods of tasks that have ended
 FIRST_SECONDS = 60.0  # for the first answer of Kubernetes
+ERROR_PAUSE = 1.0
 FORGET_PAUSE = 5.0  # seconds before pods that could not be deleted are tried again
 
 
@@ -104,21 +107,27 @@ class KubernetesEngine(SchedulingEngine):
             {"": first, "default": first, **{name: name for name in self._namespaces}},
         )
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._forgotten: set[str] = set()  # names of pods that are to be deleted, until they are gone
         self._deletions: set[asyncio.Task[Any]] = set()
         self._kubectl.start_proxy(self._socket)
         self._thread = threading.Thread(target=self._loop.run_forever, name="kubernetes", daemon=True)
         self._thread.start()
+        opening = asyncio.run_coroutine_threadsafe(self._open(), self._loop)
         try:
-            asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(FIRST_SECONDS)
-        except BaseException:
+            opening.result(FIRST_SECONDS)
+        except BaseException as err:
+            opening.cancel()
             self.close()
+            if isinstance(err, concurrent.futures.TimeoutError):
+                raise ConfigError(f"Kubernetes did not answer within {FIRST_SECONDS:g} s") from err
             raise
 
     def _home_id(self) -> str:
         """Return the name by which the pods of this home are known."""
         file = self._own / ID
-        with contextlib.suppress(FileNotFoundError):
-            return file.read_text(encoding="ascii").strip()
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            if (known := file.read_text(encoding="ascii").strip()).isalnum():  # it was written completely
+                return known
         write_file(file, uuid.uuid4().hex[:16] + "\n")
         return file.read_text(encoding="ascii").strip()
 
@@ -127,7 +136,7 @@ class KubernetesEngine(SchedulingEngine):
     async def _open(self) -> None:
         """Ask Kubernetes for the first time, and begin to mirror it."""
         if not await self._kubectl.wait_for_proxy(self._socket):
-            raise ConfigError(f"kubectl proxy: {reason(self._socket.with_suffix('.log').read_text())}")
+            raise ConfigError(f"kubectl proxy: {self._proxy_error()}")
         try:
             self._capacity = await capacity.read_capacity(self._api, self._site, self._namespaces)
             for name in self._namespaces:
@@ -139,12 +148,23 @@ class KubernetesEngine(SchedulingEngine):
         except KubeError as err:
             raise ConfigError(f"Kubernetes: {err}") from err
         for name in self._namespaces:
-            self._begin(self._mirror.run(name))
+            self._begin(self._keep_running(functools.partial(self._mirror.run, name)))
         while not self._mirror.listed.issuperset(self._namespaces) and not self._mirror.trouble:
             await asyncio.sleep(0.02)
-        self._begin(self._keep_up())
-        self._begin(self._gangs.run())
-        self._begin(self._remove_forgotten())
+        for run in (self._keep_up, self._gangs.run, self._remove_forgotten):
+            self._begin(self._keep_running(run))
+
+    async def _keep_running(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run what never ends, again after an error, such as of a full disk."""
+        while True:
+            try:
+                await run()
+            except Exception:
+                log.exception("a task of the engine failed")
+                await asyncio.sleep(ERROR_PAUSE)
+
+    def _proxy_error(self) -> str:
+        return reason(self._socket.with_suffix(".log").read_text(encoding="utf-8", errors="replace"))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine in the loop, which is kept from being collected."""
@@ -188,9 +208,10 @@ class KubernetesEngine(SchedulingEngine):
                     continue
                 if pod.is_gone:
                     self._mirror.pods.pop(pod.name, None)
+                    self._forgotten.discard(pod.name)
                 elif driver:
                     await self._delete(pod.namespace, pod.name)
-                elif not os.path.isdir(pod.folder) or os.path.exists(f"{pod.folder}/{FORGOTTEN}"):
+                elif pod.name in self._forgotten or _is_forgotten(pod.folder):
                     await self._forget(pod.namespace, pod.name, Path(pod.folder))
             await asyncio.sleep(FORGET_PAUSE)
 
@@ -209,10 +230,13 @@ class KubernetesEngine(SchedulingEngine):
         task.add_done_callback(self._deletions.discard)
 
     async def _forget(self, namespace: str, name: str, folder: Path) -> None:
-        if await self._delete(namespace, name):
-            for marker in (CREATED, READY, STOP, GANG, FORGOTTEN):
-                with contextlib.suppress(OSError):
-                    (folder / marker).unlink()
+        if name in self._mirror.pods:
+            self._forgotten.add(name)
+        if not await self._delete(namespace, name):
+            return
+        for marker in (CREATED, READY, STOP, GANG, FORGOTTEN):
+            with contextlib.suppress(OSError):
+                (folder / marker).unlink()
 
     async def _start_new(self, launches: Sequence[Launch]) -> None:
         self._start([launch for launch in launches if launch.uid not in self._drivers])
@@ -237,6 +261,7 @@ class KubernetesEngine(SchedulingEngine):
         """Bring a task to its end that an earlier server was asked to stop."""
         if task.uid not in self._drivers:
             self._start([Launch(task.uid, "", task.folder, {}, {}, "")])
+            self._drivers[task.uid].stop_asked.set()
 
     def _notify(self, driver: TaskDriver) -> None:
         self.wakeups.notify(str(driver.folder))
@@ -288,8 +313,8 @@ class KubernetesEngine(SchedulingEngine):
         return found
 
     def stop(self, task: Task) -> None:
-        home.make_private(task.folder)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ConfigError):  # a later server is asked to stop it, too
+            home.make_private(task.folder)
             (task.folder / STOP).touch(mode=0o600)
         if driver := self._drivers.get(task.uid):
             self._loop.call_soon_threadsafe(driver.stop_asked.set)
@@ -306,8 +331,7 @@ class KubernetesEngine(SchedulingEngine):
         driver = self._drivers.get(task.uid)
         if driver is None:
             return []
-        found, driver.notes = driver.notes, []
-        return [NewEvent("Warning", reason, message) for reason, message in found]
+        return [NewEvent("Warning", reason, message) for reason, message in driver.notes]
 
     def is_ssh_ready(self, task: Task) -> bool:
         return ssh.is_ready(task.folder)
@@ -343,7 +367,8 @@ class KubernetesEngine(SchedulingEngine):
         self._loop.close()
         self._kubectl.close()
         for file in (self._socket, self._socket.with_suffix(".log")):
-            file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                file.unlink()
         home.remove_socket_folder(self._own)
         self.wakeups.close()
 
@@ -353,16 +378,28 @@ class KubernetesEngine(SchedulingEngine):
         await end_tasks(list(self._tasks))
 
 
+def _is_forgotten(folder: str) -> bool:
+    """Whether the end of a task is recorded, or its folder is lost; no if the disk cannot be read."""
+    try:
+        os.stat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return os.path.exists(f"{folder}/{FORGOTTEN}")
+
+
 def _is_orphan(home_id: str, place: str) -> bool:
     """Whether the home of a pod was on this machine, and is gone; we cannot know about other machines."""
     host, _, folder = place.partition(":")
     if host != platform.node() or not folder:
         return False
     try:
-        return Path(folder, ID).read_text(encoding="ascii").strip() != home_id
+        with open_regular(Path(folder, ID)) as file:  # others can name any file in their pods
+            return file.read(len(home_id) + 1).strip() != home_id.encode()
     except FileNotFoundError:
         return True
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 

@@ -54,15 +54,19 @@ class Kubectl:
 
     def namespace(self) -> str:
         """Return the namespace of the context; raise if the configuration cannot be read."""
-        done = subprocess.run(
-            self.words("config", "view", "--minify", "--output=jsonpath={..namespace}"),
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=START_SECONDS,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                self.words("config", "view", "--minify", "--output=jsonpath={..namespace}"),
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=START_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as err:
+            raise ConfigError(f"kubectl: no answer within {START_SECONDS:g} s") from err
         if "current-context" in done.stderr:
             raise ConfigError("kubectl has no current context; set KUBECONFIG or local.kubernetes-kubeconfig")
         if done.returncode:

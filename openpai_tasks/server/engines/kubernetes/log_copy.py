@@ -54,6 +54,7 @@ class LogCopy:
 
         Return whether there may be more: another answer that has nothing new is the last one.
         """
+        self._rows = []
         self._read_position()
         before = self._size, self._time, self._last_rest
         async with contextlib.aclosing(self._new_pieces(follow)) as pieces:
@@ -61,10 +62,12 @@ class LogCopy:
                 file: BinaryIO | None = None
                 async for data in pieces:
                     file = file or stack.enter_context(self._open())
-                    file.write(data)
+                    rest = memoryview(data)
+                    while rest:  # a disk that is nearly full takes a part
+                        rest = rest[file.write(rest) :]
                     self._size += len(data)
-                    self._write_rows()
                     self._write_position()
+                    self._write_rows()
         return before != (self._size, self._time, self._last_rest)
 
     def _open(self) -> BinaryIO:
@@ -76,12 +79,13 @@ class LogCopy:
         return file
 
     def _write_rows(self) -> None:
-        if self._rows and self._usage_file:
-            handle = os.open(self._usage_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-            with open(handle, "ab") as file:
-                if file.tell() < MOST_BYTES:
-                    file.write(b"".join(self._rows))
-            self._rows = []
+        """Write what was used; rows for which there is no space are left out."""
+        rows, self._rows = b"".join(self._rows), []
+        if rows and self._usage_file:
+            with contextlib.suppress(OSError), open(self._usage_file, "ab", 0, opener=_open_private) as file:
+                before = file.tell()
+                if before < MOST_BYTES and file.write(rows) < len(rows):
+                    file.truncate(before)
 
     async def _new_pieces(self, follow: bool) -> AsyncGenerator[bytes, None]:
         """Yield the lines that are not in the copy, several at a time."""
@@ -132,7 +136,7 @@ class LogCopy:
 
     def _read_position(self) -> None:
         self._size, self._time, self._count = 0, b"", 0
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(FileNotFoundError, ValueError):
             size, when, count = self._position.read_bytes().split()
             _second_before(when)
             if not 0 <= int(size) <= self._path.stat().st_size:
@@ -143,6 +147,10 @@ class LogCopy:
         oldest = _second_before(self._time)
         self._count = sum(lines for second, lines in self._recent.items() if second >= oldest)
         write_file(self._position, f"{self._size} {self._time.decode()} {self._count}\n")
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _second_before(when: bytes) -> bytes:

@@ -49,7 +49,7 @@ class PodMirror:
             except KubeError as err:
                 if err.code != GONE:  # otherwise, too much has changed since the last event
                     self._note_down(namespace, str(err))
-                    await asyncio.sleep(PAUSES[min(self._failures, len(PAUSES)) - 1])
+                await asyncio.sleep(PAUSES[max(0, min(self._failures, len(PAUSES)) - 1)])
 
     async def _list(self, namespace: str) -> str:
         """Replace what is known about the pods in a namespace; return the version of the list."""

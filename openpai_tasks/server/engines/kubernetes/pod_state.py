@@ -29,6 +29,7 @@ NO_IMAGES = (
     "RegistryUnavailable",
 )
 NOT_STARTING = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError")
+UNKNOWN = "ContainerStatusUnknown"
 KILLED = 128 + 9  # exit code of a killed command
 DELETED = "its pod was deleted by someone else; only output read before that is kept"
 LOST = "its node was lost; it may still run there"
@@ -114,16 +115,17 @@ def read_pod(pod: Mapping[str, Any]) -> PodState:
         began=_milliseconds((ended or mapping(task.get("running"))).get("startedAt")),
         end=_container_end(ended) if ended else None,
         keeps_files="running" in files,
-        files_code=(files.get("terminated") or {}).get("exitCode"),
+        files_code=whole(mapping(files.get("terminated")).get("exitCode")),
         is_deleted="deletionTimestamp" in about,
         disruption=text(disrupted.get("reason")) if disrupted.get("status") == "True" else "",
     )
 
 
 def _container_end(found: Mapping[str, Any]) -> ContainerEnd:
+    code = whole(found.get("exitCode"))
     return ContainerEnd(
-        whole(found.get("exitCode")) or 0,
-        text(found.get("reason")),
+        code or 0,
+        UNKNOWN if code is None else text(found.get("reason")),
         text(found.get("message")),
         _milliseconds(found.get("finishedAt")),
     )
@@ -177,6 +179,8 @@ def read_exit(pod: PodState, is_stopped: bool) -> TaskExit:
         return TaskExit(None, words + detail, code, is_stopped, ended=ended, timed_out=is_late)
     if pod.is_deleted and not is_stopped and (pod.end is None or pod.end.code):
         return deleted_exit(pod)
+    if pod.end is None and pod.phase == "Succeeded":
+        return TaskExit(0, stopped=is_stopped)
     if pod.end is None:
         words = f"could not be started by Kubernetes: {pod.message or pod.reason or pod.phase}"
         return TaskExit(None, words, NOT_STARTED, is_stopped)
@@ -189,7 +193,7 @@ def read_exit(pod: PodState, is_stopped: bool) -> TaskExit:
     usage = _usage(end.message)
     is_too_large = end.reason == "OOMKilled" and end.code
     reason = "used more memory than it asked for" if is_too_large else ""
-    if end.reason == "ContainerStatusUnknown":
+    if end.reason == UNKNOWN:
         return TaskExit(None, LOST, NODE_LOST, is_stopped, end.ended)
     return TaskExit(end.code, reason, None, is_stopped, end.ended, **usage)
 

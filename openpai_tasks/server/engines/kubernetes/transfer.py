@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import shutil
@@ -19,7 +20,7 @@ from openpai_tasks.server.engines.kubernetes.pods import IO
 
 PIECE = 32 << 20  # bytes that are fetched at a time
 TRIES, PAUSE = 3, 1.0  # attempts, and seconds between them
-_CONFLICTS = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)  # of names in an archive
+CONFLICTS = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)  # of names in an archive
 _ARCHIVE = f"{IO}/out.tar"
 _APPEND = 'mkdir -p "${1%/*}" && cat >>"$1"'
 _WRITE = 'cat >"$1.part" && mv "$1.part" "$1" && : >"$2"'
@@ -28,7 +29,7 @@ _SIZE = 'wc -c <"$1" 2>/dev/null || echo 0'
 _PACK = f"""\
 [ ! -e {_ARCHIVE} ] || exit 0
 while sleep 5 >/dev/null 2>&1; do echo; done &
-cd "$1" && tar -cf {_ARCHIVE}.$$ . && mv {_ARCHIVE}.$$ {_ARCHIVE}
+mkdir -p "$1" && cd "$1" && tar -cf {_ARCHIVE}.$$ . && mv {_ARCHIVE}.$$ {_ARCHIVE}
 code=$?
 kill $!
 exit $code
@@ -61,6 +62,10 @@ class PodFiles:
                     if await self._size(target) == done:
                         raise
 
+    async def have_all(self) -> bool:
+        """Whether the task has begun, and may have changed what was sent."""
+        return (await self._sh(f"[ ! -e {IO}/ready ] || echo 1")) != b""
+
     async def write(self, target: str, content: str, mark: str) -> None:
         """Write a small file at once, then an empty one."""
         with tempfile.TemporaryFile(buffering=0) as file:
@@ -84,7 +89,10 @@ class PodFiles:
         await self._sh(f": >{IO}/fetched")
 
     async def _size(self, path: str) -> int:
-        return int(await self._sh(_SIZE, path))
+        found = await self._sh(_SIZE, path)
+        if not found.strip().isdigit():
+            raise TransferFailed(f"unexpected size {found[:100]!r} of {path}", may_pass=True)
+        return int(found)
 
     async def _sh(self, script: str, *words: str, stdin: BinaryIO | None = None) -> bytes:
         """Run a script in the container, a few times if it fails."""
@@ -111,7 +119,7 @@ def unpack(packed: BinaryIO, target: Path) -> None:
                     _unpack_file(archive, member, root)
                     headers.is_content = False
     except (tarfile.TarError, RecursionError, OSError) as err:
-        if isinstance(err, OSError) and not isinstance(err, PathError) and err.errno not in _CONFLICTS:
+        if isinstance(err, OSError) and not isinstance(err, PathError) and err.errno not in CONFLICTS:
             raise
         raise TransferFailed(f"invalid archive: {err}", may_pass=False) from err
 
@@ -133,5 +141,6 @@ def _unpack_file(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path) 
             os.utime(file.name, (member.mtime, member.mtime))
             os.replace(file.name, path)
         except BaseException:
-            os.unlink(file.name)
+            with contextlib.suppress(OSError):
+                os.unlink(file.name)
             raise

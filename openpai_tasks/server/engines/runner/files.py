@@ -173,6 +173,17 @@ def write_all(handle: int, data: bytes) -> None:
         view = view[os.write(handle, view) :]
 
 
+def write_some(handle: int, data: bytes) -> tuple[bytes, bool]:
+    """Write what can be; return the rest, and whether that is because the disk is full or broken."""
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(handle, view) :]
+    except OSError as err:
+        return bytes(view), err.errno in SHORTAGES
+    return b"", False
+
+
 def when_possible(action: Callable[[], T]) -> T:
     """Do something; while the disk is full or broken, or too much runs, try again every second."""
     while True:

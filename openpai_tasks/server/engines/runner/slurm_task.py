@@ -14,10 +14,11 @@ Every task starts this program, so it loads few modules of Python, which takes l
 from __future__ import annotations
 
 import _socket  # ``socket`` takes twice as long to load as Python to start
+import contextlib
 import os
 import time
 
-from .files import SharedVariables, is_on_nfs, read_variables, write_whole
+from .files import SharedVariables, is_on_nfs, read_variables, when_possible, write_whole
 from .free_ports import choose
 from .peers import Place, fill_in, for_itself, for_peers
 from .task import RunnerOptions, run
@@ -42,9 +43,10 @@ class BatchTask:
 def main(arguments: list[str]) -> int:
     shell, grace, pipe, path, number, step = arguments
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            kind, nodes, *lines = file.read().split("\n")[:-1]
+        kind, nodes, *lines = _read(path).split("\n")[:-1]
     except FileNotFoundError:
+        with contextlib.suppress(OSError):  # Slurm has created it again, not private
+            os.unlink(f"{path.removesuffix('.tasks')}.log")
         raise SystemExit(f"{path} is gone: Slurm has requeued a job that has ended") from None
     rank = int(os.environ["SLURM_PROCID"]) if step == "step" else 0
     task = BatchTask(lines[int(number) + rank])
@@ -64,6 +66,26 @@ def main(arguments: list[str]) -> int:
     return _exit_code()
 
 
+def _read(path: str) -> str:
+    """Return the text of a file; wait until the disk works."""
+
+    def read() -> str:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+
+    return when_possible(read)
+
+
+def _look(folder: str) -> None:
+    """Let a network file system look again at what is in a folder."""
+    when_possible(lambda: os.listdir(folder))
+
+
+def _write(path: str, text: str) -> None:
+    """Write a file atomically; wait until the disk works."""
+    when_possible(lambda: write_whole(path, text))
+
+
 def _is_on_nfs(folder: str) -> bool:
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
@@ -74,19 +96,21 @@ def _is_on_nfs(folder: str) -> bool:
 
 def _exchange_places(task: BatchTask, tasks: list[BatchTask], nodes: dict[str, str]) -> list[Place] | None:
     """Choose the ports of the task, and return the places of all tasks once they are known."""
-    if not os.path.exists(PLACE):
-        write_whole(PLACE, write_place(_address(nodes), choose(task.uid, task.ports), _gpus()))
+    own = PLACE + os.environ.get("SLURM_RESTART_COUNT", "")  # Slurm may start them again on other machines
+    if not os.path.exists(own):
+        text = write_place(_address(nodes), choose(task.uid, task.ports), _gpus())
+        _write(own, text)
+        _write(PLACE, text)
     limit = time.monotonic() + PEERS_SECONDS
     found: list[Place] = []
     for one in tasks:
-        path = os.path.join(one.folder, PLACE)
+        path = os.path.join(one.folder, own)
         while not os.path.exists(path):
             if time.monotonic() > limit or os.path.exists("started"):
                 return None
-            os.listdir(one.folder)  # so that a network file system looks again
+            _look(one.folder)
             time.sleep(LOOK_SECONDS)
-        with open(path, encoding="utf-8") as file:
-            ip, ports, _ = read_place(file.read())
+        ip, ports, _ = read_place(_read(path))
         found.append(Place(one.role, one.index, ip, ports))
     return found
 
@@ -125,10 +149,11 @@ def _add_variables(task: BatchTask, places: list[Place]) -> None:
     slurm = {name: value for name, value in os.environ.items() if name.startswith(_SET_BY_SLURM)}
     visible = slurm.get("CUDA_VISIBLE_DEVICES")
     shown = {"NVIDIA_VISIBLE_DEVICES": visible} if visible else {}
-    known = {os.fsdecode(name): os.fsdecode(value) for name, value in read_variables("environment").items()}
+    read = when_possible(lambda: read_variables("environment"))
+    known = {os.fsdecode(name): os.fsdecode(value) for name, value in read.items()}
     peers = for_peers(places) if len(places) > 1 or not task.peers_known else {}
     added = {**slurm, **shown, **peers, **for_itself(own)}
-    write_whole("environment", "".join(f"{name}={value}\0" for name, value in {**known, **added}.items()))
+    _write("environment", "".join(f"{name}={value}\0" for name, value in {**known, **added}.items()))
     if os.path.isdir("runtime"):
         add_to_container(added)
 
@@ -140,11 +165,10 @@ def add_to_container(added: dict[str, str]) -> None:
 
     if os.path.exists("container.json"):
         added = {name: value for name, value in added.items() if name not in _NUMBERED}
-        with open("container.json", encoding="utf-8") as file:
-            plan = json.load(file)
+        plan = json.loads(_read("container.json"))
         gpus = [word for gpu in _gpus() for word in ("--device", f"nvidia.com/gpu={gpu}")]
         plan["options"] += [*gpus, "--env", "NVIDIA_VISIBLE_DEVICES=all"] if gpus else []
-        write_whole("container.json", json.dumps(plan))
+        _write("container.json", json.dumps(plan))
     with open("runtime/environment", "a", encoding="utf-8") as file:
         file.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in added.items())
 
@@ -152,9 +176,7 @@ def add_to_container(added: dict[str, str]) -> None:
 def _complete_ssh_files(places: list[Place]) -> None:
     for path in SSH_FILES:
         if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
-            write_whole(path, fill_in(text, places))
+            _write(path, fill_in(_read(path), places))
 
 
 def _exit_code() -> int:

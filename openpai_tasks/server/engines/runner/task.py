@@ -24,6 +24,9 @@ LINGER = 1.0  # seconds to wait for output of processes that have left the group
 LOCK_PAUSE = 500  # milliseconds between attempts to lock a GPU
 GIVE_UP = 30.0  # seconds after which a process that cannot be killed is left behind
 FLUSH_SECONDS = 0.3  # that output may stay on this machine
+MOST_HELD = 1 << 20  # bytes of each log that are kept while the disk is full
+HOLD_PAUSE = 0.5  # seconds between attempts to write them
+HOLD_SECONDS = 60.0  # that the end of a task waits for them
 SIDECAR_RESTARTS = 3
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 LINK = "link"  # a file with the path of a link at the root
@@ -62,6 +65,8 @@ class Runner:
         self.logs: dict[int, int] = {}  # pipe -> its own log
         self.unflushed: set[int] = set()  # logs
         self.flush_at: float | None = None
+        self.held: dict[int, bytes] = {}  # by log, what the disk did not take yet
+        self.retry_at: float | None = None
         self.times: files.OutputTimes | None = files.OutputTimes()
         self.unfinished = -1  # the pipe from which the last line of all output came, if it has no end yet
         self.gpus: dict[int, _socket.socket] = {}  # locks, by their handles
@@ -99,9 +104,11 @@ class Runner:
             self.copy_ready([pipe for pipe, _ in self.poller.poll(self.poll_timeout())])
             self.reap()
             self.advance()
+            self.write_held()
             self.flush()
             self.usage.advance()
         self.usage.end()
+        self.finish_logs()
         self.write_exit(began)
 
     def lock_gpus(self) -> None:
@@ -205,8 +212,10 @@ class Runner:
         if not data:
             self.poller.unregister(pipe)
             os.close(pipe)
-            self.unflushed.discard(self.logs[pipe])
-            os.close(self.logs.pop(pipe))
+            log = self.logs.pop(pipe)
+            if log not in self.held:
+                self.unflushed.discard(log)
+                os.close(log)
             return b""
         self.last_output = time.monotonic()
         self.write(self.logs[pipe], data)
@@ -225,14 +234,31 @@ class Runner:
         self.write(self.all, data)
 
     def write(self, log: int, data: bytes) -> None:
-        """Write to a log; a full disk loses output, but never the task."""
-        try:
-            files.write_all(log, data)
-        except OSError:
-            self.lost += len(data)
+        """Write to a log; what a full disk does not take is held, or lost if it is too much."""
+        data = self.held.pop(log, b"") + data
+        rest, is_full = files.write_some(log, data)
+        if rest:
+            self.held[log] = rest[: MOST_HELD if is_full else 0]
+            self.lost += len(rest) - len(self.held[log])
+            self.retry_at = time.monotonic() + HOLD_PAUSE
         if self.options.flush:
             self.unflushed.add(log)
             self.flush_at = self.flush_at or time.monotonic() + FLUSH_SECONDS
+
+    def write_held(self) -> None:
+        """Write what was held, if it is time to."""
+        if self.retry_at is not None and time.monotonic() >= self.retry_at:
+            self.retry_at = None
+            for log in list(self.held):
+                self.write(log, b"")
+
+    def finish_logs(self) -> None:
+        """Write what is still held; on a full disk, wait a while."""
+        end = time.monotonic() + HOLD_SECONDS
+        while any(self.held.values()) and time.monotonic() < end:
+            time.sleep(HOLD_PAUSE)
+            self.write_held()
+        self.lost += sum(map(len, self.held.values()))
 
     def flush(self) -> None:
         """Send written output to the file server, if it is time to; otherwise that takes half a minute."""
@@ -302,7 +328,7 @@ class Runner:
     def poll_timeout(self) -> int | None:
         """Return the milliseconds until there is something to do even without an event."""
         found = self.until_next_step()
-        times = [one for one in (self.flush_at, self.usage.due) if one is not None]
+        times = [one for one in (self.flush_at, self.retry_at, self.usage.due) if one is not None]
         if not times:
             return found
         left = max(0, int((min(times) - time.monotonic()) * 1000)) + 1

@@ -143,7 +143,7 @@ def _job_options(batch: SlurmBatch, path: Path) -> Iterator[str]:
     yield f"--comment={COMMENT}{batch.name}"
     yield f'--output="{path.with_suffix(".log")}"'
     yield "--open-mode=append"
-    yield "--no-requeue"
+    yield "--requeue"  # if a node cannot start it; a task that has begun does not run again
     yield f'--chdir="{path.parent}"'
     if not batch.gang:
         yield f"--array=0-{len(batch.launches) - 1}"
@@ -154,9 +154,13 @@ def base_id(id: str) -> str:
     return re.split(r"[_+]", id)[0]
 
 
-def is_of_other(row: programs.QueueRow, name: str) -> bool:
-    """Whether a job is of another batch: a controller that was killed may give out an id a second time."""
-    return name_of(row) not in ("", name)
+def is_of_other(row: programs.QueueRow, name: str, folder: Path) -> bool:
+    """Whether a job is not of this batch: a controller that was killed may give out an id a second time.
+
+    A site may replace comments; ``folder`` has the files of all our batches.
+    """
+    found = name_of(row)
+    return found != name if found else row.folder != str(folder)
 
 
 def name_of(row: programs.QueueRow) -> str:

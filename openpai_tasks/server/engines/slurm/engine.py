@@ -68,9 +68,9 @@ class SlurmEngine(SchedulingEngine, ProcessEngine):
         self._task_command += [str(grace), str(pipe_path(jobs))]
         self._unsent: dict[str, Launch] = {}  # by uid, while Slurm does not answer
         self._left: dict[str, int] = {}  # batch -> how many of its tasks are not forgotten
-        self._ended = {path.stem for path in self._folder.glob("*.tasks") if not any(_tasks_left(path))}
+        self._ended = self._find_ended()
         """Batches without tasks, of which Slurm may still have a job, or have put it back into the queue."""
-        self._mirror = QueueMirror(jobs.parent / TROUBLE)
+        self._mirror = QueueMirror(jobs.parent / TROUBLE, self._folder)
         self._watcher = TaskWatcher(self._mirror, grace, self._failed)
         self._cluster = SlurmSnapshot(self._folder / "nodes", self._mirror)
         home.make_private(self._folder)
@@ -173,8 +173,12 @@ class SlurmEngine(SchedulingEngine, ProcessEngine):
         addresses = {node.name: node.address for node in known.nodes}
         write_file(path, batches.describe(batch, addresses))
         write_file(path.with_suffix(".log"), "")  # private, while the task has the user's umask
+        replaced: set[str] = set()
         for launch, id in zip(batch.launches, batch.ids("JOB"), strict=True):
+            replaced.update(task_files.batch_of(launch.folder)[:1])
             write_file(launch.folder / BATCH, f"{batch.name} {id} {'step' if batch.has_steps else 'batch'}")
+        for name in replaced - {batch.name}:
+            self._end_replaced(self._folder / f"{name}.tasks")
         script = batches.script(batch, path, self._task_command, self._site, known)
         with open(self._folder / SUBMITTING, "w", opener=partial(os.open, mode=0o600)) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
@@ -183,6 +187,12 @@ class SlurmEngine(SchedulingEngine, ProcessEngine):
             write_file(launch.folder / ID, id)
             self._unrequested.pop(launch.uid, None)
         self._mirror.poll_soon()
+
+    def _end_replaced(self, path: Path) -> None:
+        """Keep a job that sbatch has submitted, but that comes into the queue late, from running tasks."""
+        if not any(_tasks_left(path)):
+            _remove_batch(path)
+            self._ended.add(path.stem)
 
     # Watching and stopping
 
@@ -238,7 +248,13 @@ class SlurmEngine(SchedulingEngine, ProcessEngine):
     def notes(self, task: Task) -> tuple[NewEvent, ...]:
         return (*super().notes(task), *(self._notes.read_new(task) if self.uses_images else ()))
 
+    def _find_ended(self) -> set[str]:
+        """Return the batches without tasks; Slurm writes a log again if it runs their scripts again."""
+        paths = [path.with_suffix(".tasks") for path in self._folder.glob("*.*")]
+        return {path.stem for path in paths if not any(_tasks_left(path))}
+
     def close(self) -> None:
+        self._ended |= self._find_ended()
         if self._ended:
             self._mirror.poll_soon()
             if self._mirror.refresh():
@@ -258,7 +274,7 @@ def _tasks_left(path: Path) -> Iterator[Path]:
 
 def _remove_batch(path: Path) -> None:
     with contextlib.suppress(OSError):
-        path.unlink()
+        path.unlink(missing_ok=True)
         path.with_suffix(".log").unlink(missing_ok=True)
 
 

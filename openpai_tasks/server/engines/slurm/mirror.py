@@ -9,7 +9,7 @@ from pathlib import Path
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.server.engines.process import write_file
-from openpai_tasks.server.engines.slurm import programs
+from openpai_tasks.server.engines.slurm import batches, programs
 from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmDown, SlurmRefusal
 
 LOOK_SECONDS = 0.8  # between two looks while something changes; the scheduler polls every second
@@ -20,14 +20,17 @@ PAUSE_SECONDS = 5.0  # before Slurm is asked again if it did not answer
 class QueueMirror:
     """One ``squeue`` for all tasks, and not for every poll."""
 
-    def __init__(self, trouble_file: Path) -> None:
-        """``trouble_file`` exists while Slurm does not answer, and has the reason."""
-        self._trouble_file = trouble_file
+    def __init__(self, trouble_file: Path, folder: Path) -> None:
+        """``trouble_file`` exists while Slurm does not answer, and has the reason; see ``is_of_other``."""
+        self._trouble_file, self._folder = trouble_file, folder
         self.rows: Mapping[str, QueueRow] = {}
         self.trouble = ""  # why Slurm does not answer
         self._states: dict[str, str] = {}
         self._look_at = self._ask_again_at = float("-inf")
         self._interval = LOOK_SECONDS
+
+    def is_of_other(self, row: QueueRow, name: str) -> bool:
+        return batches.is_of_other(row, name, self._folder)
 
     def poll_soon(self) -> None:
         """Look again with the next poll, as something will change."""

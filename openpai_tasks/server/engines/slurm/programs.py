@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from openpai_tasks.errors import PaiError
 
@@ -26,8 +24,8 @@ _DOWN = re.compile(
     r"try again",
     re.IGNORECASE,
 )
-_VARIABLES = ("HOME", "LANG", "LOGNAME", "PATH", "SLURM_CONF", "TMPDIR", "TZ", "USER")
-_QUEUE = "%i|%T|%r|%S|%N|%k"
+_VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SLURM_CONF", "TMPDIR", "TZ", "USER")
+_QUEUE = "%i|%T|%r|%S|%N|%k|%Z"
 
 
 class SlurmDown(PaiError):
@@ -47,6 +45,7 @@ class QueueRow(NamedTuple):
     start: str  # when it started, or is expected to; N/A
     nodes: str
     comment: str
+    folder: str  # its working directory
 
 
 def run(words: Sequence[str], text: str = "", inherited: Sequence[int] = ()) -> str:
@@ -54,38 +53,30 @@ def run(words: Sequence[str], text: str = "", inherited: Sequence[int] = ()) -> 
 
     Raise SlurmDown or SlurmRefusal in one line.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            output = stack.enter_context(tempfile.TemporaryFile())
-            done = subprocess.run(
-                words,
-                input=text.encode("utf-8", "surrogateescape"),
-                stdout=output,
-                stderr=subprocess.PIPE,
-                timeout=SECONDS,
-                check=False,
-                env=variables(os.environ),
-                pass_fds=inherited,
-            )
-        except subprocess.TimeoutExpired as err:
-            raise SlurmDown(f"Slurm does not answer: {words[0]} took over {SECONDS:g} s") from err
-        except OSError as err:
-            raise SlurmRefusal(f"cannot run {words[0]}: {err.strerror}") from err
-        if done.returncode == 0:
-            return _answer(words[0], output)
+    try:
+        done = subprocess.run(
+            words,
+            input=text.encode("utf-8", "surrogateescape"),
+            capture_output=True,  # not in a file: Slurm does not notice that the disk is full
+            timeout=SECONDS,
+            check=False,
+            env=variables(os.environ),
+            pass_fds=inherited,
+        )
+    except subprocess.TimeoutExpired as err:
+        raise SlurmDown(f"Slurm does not answer: {words[0]} took over {SECONDS:g} s") from err
+    except OSError as err:
+        raise SlurmRefusal(f"cannot run {words[0]}: {err.strerror}") from err
+    if len(done.stdout) > MOST_BYTES:
+        raise SlurmRefusal(f"Slurm: {words[0]} answered with more than {MOST_BYTES >> 20} MB")
+    if done.returncode == 0:
+        return done.stdout.decode("utf-8", "replace")
     errors = done.stderr.decode("utf-8", "replace")
     lines = [line.partition("error: ")[2] or line for line in errors.splitlines() if line.strip()]
     why = lines[-1][:MOST_OF_LINE] if lines else f"{words[0]} ended with exit code {done.returncode}"
     if _DOWN.search(errors):
         raise SlurmDown(f"Slurm does not answer: {why}")
     raise SlurmRefusal(f"Slurm: {why}")
-
-
-def _answer(program: str, output: IO[bytes]) -> str:
-    if output.seek(0, os.SEEK_END) > MOST_BYTES:
-        raise SlurmRefusal(f"Slurm: {program} answered with more than {MOST_BYTES >> 20} MB")
-    output.seek(0)
-    return output.read().decode("utf-8", "replace")
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -112,7 +103,7 @@ def queue() -> dict[str, QueueRow]:
 
 def _rows(text: str) -> Iterable[QueueRow]:
     for line in text.split("\n"):
-        cells = line.split("|", 5)
+        cells = line.split("|", 6)
         if len(cells) == len(QueueRow._fields) and ID.fullmatch(cells[0]):
             yield QueueRow(*cells)
 

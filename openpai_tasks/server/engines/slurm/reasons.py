@@ -60,7 +60,7 @@ STATES = {
     "RECONFIG_FAIL": "was lost: its node could not be configured",
 }
 """How a job ended that has left no exit code."""
-REQUEUED = "was put back into the queue by Slurm after it had begun"
+REQUEUED = "was put back into the queue by Slurm after it had begun: its node failed, or it was preempted"
 
 
 def why_waiting(row: QueueRow) -> str:

@@ -61,11 +61,13 @@ class TaskWatcher:
     def _status(self, task: Task, is_new: bool, has_begun: bool) -> TaskStatus | None:
         """Return the state of a task; ``has_begun`` if it was running before Slurm was asked."""
         row = self._mirror.rows.get(self._id(task))
-        if row is not None and batches.is_of_other(row, self._batches.get(task.uid, "")):
+        if row is not None and self._mirror.is_of_other(row, self._batches.get(task.uid, "")):
             row = None
+        if self._mirror.trouble or (row is not None and row.state not in OVER):
+            self._ended_at.pop(task.uid, None)
         if row is not None and row.state in WAITING and not self._is_stopping(task):
             if is_new and has_begun:
-                return self._end_requeued(task)
+                return self._end_requeued(task, row)
             if is_new or not self._place(task):  # otherwise, it has begun since Slurm was asked
                 return TaskQueued(self._mirror.trouble or reasons.why_waiting(row))
         return self._known_end(task) or self._by_row(task, row)
@@ -76,15 +78,25 @@ class TaskWatcher:
         if self._mirror.trouble:
             return TaskRunning(place) if place else TaskQueued(self._mirror.trouble)
         if not self._id(task):
-            return TaskQueued("it is being submitted to Slurm")
+            if not task_state.has_begun(task.folder):
+                return TaskQueued("it is being submitted to Slurm")
+            row = self._find_row(task)
         if row is None or row.state in OVER:
             return self._end_without_exit(task, row)
-        self._ended_at.pop(task.uid, None)
         if place:
             return TaskRunning(place)
         return TaskQueued(
             reasons.why_waiting(row) if row.state in WAITING else f"it is starting on {row.nodes}"
         )
+
+    def _find_row(self, task: Task) -> QueueRow | None:
+        """Return the row of a task that has begun although the id of its job was never written."""
+        name, id, _ = task_files.batch_of(task.folder) or ("", "", "")
+        job = batches.find_by_comment(self._mirror.rows.values()).get(name)
+        if job is None:
+            return None
+        write_file(task.folder / task_files.ID, id.replace("JOB", job))
+        return self._mirror.rows.get(self._id(task))
 
     def _known_end(self, task: Task) -> TaskExit | None:
         """Return the end of a task that needs no question to Slurm."""
@@ -124,14 +136,20 @@ class TaskWatcher:
         code = NODE_LOST if state in (*_NODES_FAULT, "") or words == reasons.REQUEUED else RUNTIME_FAILED
         return self._finish(task, TaskExit(None, words, code, stopped=stopped, timed_out=state == "TIMEOUT"))
 
-    def _end_requeued(self, task: Task) -> TaskExit | None:
+    def _end_requeued(self, task: Task, row: QueueRow) -> TaskStatus | None:
         """End a task that ran, and that Slurm would run a second time; None if it could not be cancelled."""
+        if not task_state.has_begun(task.folder):  # it was waiting for its peers
+            del self._places[task.uid]
+            return TaskQueued(reasons.why_waiting(row))
         job = task_files.job_of(self._id(task))
         self._owners[job] = self._batches.get(task.uid, "")
         self._to_cancel.add(job)
         self._stop_requested()
         if self._to_cancel:
             return None
+        done = task_state.read_exit(task.folder)
+        if done and not task_files.is_foreign(task, done):  # it had ended before
+            return self._finish(task, done)
         return self._finish(task, TaskExit(None, reasons.REQUEUED, NODE_LOST))
 
     def _finish(self, task: Task, done: TaskExit) -> TaskExit:
@@ -147,6 +165,7 @@ class TaskWatcher:
         if task.uid not in self._ids and (found := task_files.slurm_id(task)):
             self._ids[task.uid] = found
             self._batches[task.uid] = next(iter(task_files.batch_of(task.folder)), "")
+            self._place(task)  # if it has begun before this server
         return self._ids.get(task.uid, "")
 
     def _place(self, task: Task) -> TaskPlace | None:
@@ -196,7 +215,7 @@ class TaskWatcher:
             return
         for row in self._mirror.rows.values():
             for job in {task_files.job_of(row.id), batches.base_id(row.id)} & self._owners.keys():
-                if batches.is_of_other(row, self._owners[job]):
+                if self._mirror.is_of_other(row, self._owners[job]):
                     self._to_signal.pop(job, None)
                     self._to_cancel.discard(job)
         alone = {job for job, is_alone in self._to_signal.items() if is_alone}
@@ -215,11 +234,13 @@ class TaskWatcher:
     def _kill_overdue(self, rows: Mapping[str, QueueRow]) -> None:
         """Cancel what has not ended within the grace period, which its runner could not end."""
         active = {task_files.job_of(row.id) for row in rows.values() if row.state not in OVER}
+        over = {task_files.job_of(row.id) for row in rows.values()} - active
         for job, when in list(self._stopping.items()):
-            if job not in active:
-                del self._stopping[job]
-            elif time.monotonic() - when > self._grace + MARGIN_SECONDS:
+            is_overdue = time.monotonic() - when > self._grace + MARGIN_SECONDS
+            if is_overdue and job not in over:
                 self._to_cancel.add(job)
+            if job in over or (is_overdue and job not in active):  # one answer may lack it
+                del self._stopping[job]
 
 
 def _explain_exit(done: TaskExit, state: str, is_step: bool) -> TaskExit:
