@@ -426,6 +426,7 @@ def _start(options: LocalOptions, *flags: str) -> None:
     argv += ["--enforce", options.enforce]
     argv += [f"--engine-option={name}={value}" for name, value in options.of_engine().items()]
     argv += [*(f"--storage={row}" for row in options.storages), *flags]
+    own_home = {"OPENPAI_HOME": str(home())} if os.environ.get("OPENPAI_HOME") else {}  # it may be relative
     with open(_log(), "ab", opener=partial(os.open, mode=0o600)) as log:
         end = log.tell()
         started = subprocess.Popen(
@@ -434,7 +435,7 @@ def _start(options: LocalOptions, *flags: str) -> None:
             stdout=log,
             stderr=log,
             cwd=folder(),
-            env=hidden_environment(),
+            env=hidden_environment() | own_home,
             start_new_session=True,
         )
     _wait_until(
