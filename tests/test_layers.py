@@ -39,7 +39,7 @@ FILES = CLUSTERS | {"sdk.files"}
 JOBS = FILES | {"sdk.jobs"}
 COMMANDS = VALUES | SEAM | {"storage", "sdk", "render", "completion"}
 SERVER = BASE | {"protocol", "settings.engines", "settings.home", "settings.keeping", "settings.key_pairs"}
-SERVER |= {"server.fields", "server.api_errors", "server.resources", "server.storages"}
+SERVER |= {"server.fields", "server.job_errors", "server.api_errors", "server.resources", "server.storages"}
 ENGINES = {"server.engines", "server.ssh", "server.state", "server.variables"}
 API = {"server.accounts", "server.api", *ENGINES}
 

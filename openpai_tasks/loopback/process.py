@@ -16,6 +16,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.loopback.lock import LOCK, STATUS, is_held
 
 PAUSE = 0.02
+ENDING_SECONDS = 1.0
 
 
 class ServerEnded(ConfigError):
@@ -59,8 +60,8 @@ def found(folder: Path, program: str) -> Iterator[ServerProcess]:
         # Only looked at once the handle is open: from here on the number cannot become another's.
         if not (pid > 0 and is_held(folder) and _serves(pid, folder, program)):
             lock = folder / LOCK
-            if not is_held(folder):
-                raise ServerEnded(f"the server that used {lock} has ended")
+            if _is_released(folder):
+                raise ServerEnded(f"the server in {folder} has just ended by itself")
             raise ConfigError(
                 f"cannot find out which process uses {lock}: no process was ended (`lsof {lock}` shows it)"
             )
@@ -68,6 +69,26 @@ def found(folder: Path, program: str) -> Iterator[ServerProcess]:
     finally:
         if handle is not None:
             os.close(handle)
+
+
+def terminate(folder: Path, program: str, seconds: float) -> bool:
+    """End the server of this module in the folder, if it runs; return whether it has ended in time."""
+    if not is_held(folder):
+        return True
+    try:
+        with found(folder, program) as server:
+            server.signal(signal.SIGTERM)
+            return server.ends_within(seconds)
+    except ServerEnded:
+        return True
+
+
+def _is_released(folder: Path) -> bool:
+    """Whether no server runs in the folder; one that ends loses its command line before its lock."""
+    limit = time.monotonic() + ENDING_SECONDS
+    while is_held(folder) and time.monotonic() < limit:
+        time.sleep(PAUSE)
+    return not is_held(folder)
 
 
 def last_line(log: Path, start: int = 0) -> str:

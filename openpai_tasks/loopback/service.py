@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -126,8 +127,9 @@ def serve(app: ASGIApp, sockets: list[socket.socket], folder: Path, facts: Mappi
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     compat.refuse_threads_without_memory()  # one request fails, not all
-    server = uvicorn.Server(config)
+    server = Server(config, folder / STATUS)
     paths = [one.getsockname() for one in sockets if one.family == socket.AF_UNIX]
+
     # uvicorn raises these signals again when it has ended; they must not kill the process then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
@@ -139,6 +141,19 @@ def serve(app: ASGIApp, sockets: list[socket.socket], folder: Path, facts: Mappi
         for path in paths:
             Path(path).unlink(missing_ok=True)
         home.remove_socket_folder(folder)
+
+
+class Server(uvicorn.Server):
+    """Withdraws its status as soon as it is asked to end: commands then wait, and start another one."""
+
+    def __init__(self, config: uvicorn.Config, status: Path) -> None:
+        super().__init__(config)
+        self._status = status
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(OSError):
+            self._status.unlink()
+        super().handle_exit(sig, frame)
 
 
 async def _run(

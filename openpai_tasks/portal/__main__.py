@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.loopback import service
+from openpai_tasks.portal import starting
 from openpai_tasks.portal.app import Activity, Portal
 from openpai_tasks.portal.labels import label
 from openpai_tasks.text import hints
@@ -35,7 +37,7 @@ def main() -> int:
         sockets = service.bind(home, flags.port, is_for_browsers=True)
         hints.use_options(label)
         portal = Portal(home, project)
-        end_when_idle(portal.activity, IDLE_SECONDS)
+        end_when_idle(portal.activity, home, IDLE_SECONDS)
         service.serve(portal, sockets, home, {"project": str(project)})
     except PaiError as err:
         sys.stderr.write(f"error: {err}\n")
@@ -51,11 +53,16 @@ def _enter(project: Path) -> None:
         raise ConfigError(f"cannot use the folder {project}: {err.strerror}") from err
 
 
-def end_when_idle(activity: Activity, seconds: float) -> None:
+def end_when_idle(activity: Activity, home: Path, seconds: float) -> None:
     """End the process, from a thread, once it is idle for this many seconds."""
 
+    def may_end() -> bool:
+        with contextlib.suppress(OSError, ConfigError):  # the disk may be full
+            return starting.withdraw_if_idle(home, activity.idle_seconds, seconds)
+        return False
+
     def watch() -> None:
-        while (idle := activity.idle_seconds()) < seconds:
+        while (idle := activity.idle_seconds()) < seconds or not may_end():
             time.sleep(max(0.05, min(seconds - idle, 5.0)))
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -6,12 +6,10 @@ import hashlib
 import os
 import secrets
 import shlex
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -34,12 +32,11 @@ def portal_folder(project: Path) -> Path:
 
 
 def _ensure(folder: Path, project: Path, port: int = 0, environment: Mapping[str, str] | None = None) -> str:
-    """Return the address of the project's portal; start it if it is not running."""
-    lock.check_port(port)
-    facts = lock.read_status(folder)
-    if not facts:
-        with locked(folder / "start"):
-            facts = lock.read_status(folder) or _start(folder, project, port, environment)
+    """Return the address of the project's portal; start it if it is not running.
+
+    The caller holds the lock ``start``.
+    """
+    facts = lock.read_status(folder) or _start(folder, project, port, environment)
     if port and facts.get("port") != port:
         stop = f"`{command('cluster.portal', '--stop')}` ends it"
         raise ConfigError(f"the portal of this folder already runs at {facts['uri']}; {stop}")
@@ -78,15 +75,19 @@ def any_portal(own_home: Path, environment: Mapping[str, str]) -> str:
     if uri := running_portal(own_home):
         return uri
     folder = own_home / PORTALS / "none"
-    return _ensure(folder, make_private(folder), environment={**environment, "OPENPAI_HOME": str(own_home)})
+    with locked(folder / "start"):
+        return _ensure(
+            folder, make_private(folder), environment={**environment, "OPENPAI_HOME": str(own_home)}
+        )
 
 
 def one_time_link(project: Path, path: str = "/", port: int = 0) -> str:
     """Return a link that signs the user's browser in, once, and opens a page of the portal."""
-    folder = portal_folder(project)
-    uri = _ensure(folder, project, port)
-    token = secrets.token_urlsafe(32)
-    write_private(link_file(folder, token), "")
+    lock.check_port(port)
+    folder, token = portal_folder(project), secrets.token_urlsafe(32)
+    with locked(folder / "start"):
+        uri = _ensure(folder, project, port)
+        write_private(link_file(folder, token), "")
     return f"{uri}/open/{token}?next={quote(path)}"
 
 
@@ -95,22 +96,38 @@ def link_file(folder: Path, token: str) -> Path:
     return folder / LINKS / hashlib.sha256(token.encode()).hexdigest()
 
 
+def withdraw_if_idle(folder: Path, idle_seconds: Callable[[], float], limit: float) -> bool:
+    """Let commands start another portal, as this one ends; return False if it is used again.
+
+    A new link counts as use: its browser is about to come.
+    """
+    with locked(folder / "start"):
+        links = [file.stat().st_mtime for file in (folder / LINKS).glob("*")]
+        if idle_seconds() < limit or time.time() - max(links, default=0.0) < limit:
+            return False
+        (folder / lock.STATUS).unlink(missing_ok=True)
+        return True
+
+
 def stop_portal(project: Path) -> bool:
     """End the project's portal; False if it was not running."""
     folder = portal_folder(project)
     if not lock.is_held(folder):
         return False
-    with suppress(process.ServerEnded), process.found(folder, PROGRAM) as running:
-        running.signal(signal.SIGTERM)
-        if not running.ends_within(STOP_SECONDS):
-            raise TimedOut(f"waited {STOP_SECONDS:.0f} s for the portal to end")
+    if not process.terminate(folder, PROGRAM, STOP_SECONDS):
+        raise TimedOut(f"waited {STOP_SECONDS:.0f} s for the portal to end")
     return True
 
 
-def _start(
-    folder: Path, project: Path, port: int, environment: Mapping[str, str] | None
-) -> dict[str, object]:
+def _start(folder: Path, project: Path, port: int, environment: Mapping[str, str] | None) -> dict[str, Any]:
     make_private(folder)
+    limit = time.monotonic() + START_SECONDS
+    while lock.is_held(folder):  # by one that is ending, or was started by hand
+        if facts := lock.read_status(folder):
+            return facts
+        if time.monotonic() > limit:
+            raise TimedOut(f"waited {START_SECONDS:.0f} s for the last portal to end")
+        time.sleep(POLL_SECONDS)
     argv = [sys.executable, "-m", PROGRAM, "--home", str(folder), "--port", str(port)]
     argv += ["--project", str(project)]
     log = folder / "portal.log"
@@ -127,7 +144,6 @@ def _start(
         )
     finally:
         os.close(handle)
-    limit = time.monotonic() + START_SECONDS
     while not (facts := lock.read_status(folder)):
         if started.poll() is not None:
             raise Unreachable(f"the portal did not start: {process.last_line(log)} (see {log})")

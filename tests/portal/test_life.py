@@ -63,8 +63,8 @@ def start_with_limit(shell, seconds):
     shell.pai("cluster.portal", "--stop")
     code = (
         "import signal; from openpai_tasks.portal import __main__ as it; original = it.end_when_idle\n"
-        "def end_when_idle(activity, _):\n"
-        f"    signal.signal(signal.SIGUSR1, lambda *_: original(activity, {seconds}))\n"
+        "def end_when_idle(activity, home, _):\n"
+        f"    signal.signal(signal.SIGUSR1, lambda *_: original(activity, home, {seconds}))\n"
         "it.end_when_idle = end_when_idle; it.main()"
     )
     argv = [sys.executable, "-c", code, "--home", str(folder), "--project", str(shell.project)]

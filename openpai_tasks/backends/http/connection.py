@@ -113,7 +113,8 @@ class ServerConnection:
             method = getattr(call.func, "__wrapped__", None)
             if method and key not in self.pending:
                 run = functools.partial(method, self, *call.args, **call.keywords)
-                started[key] = self.pending[key] = PendingCall(run)
+                with contextlib.suppress(RuntimeError, MemoryError):  # no thread: it is called as usual
+                    started[key] = self.pending[key] = PendingCall(run)
         try:
             yield
         finally:

@@ -257,11 +257,8 @@ def _restart(say: Say, force: bool) -> None:
 
 
 def _stop_server() -> None:
-    if lock.is_held(folder()):
-        with suppress(process.ServerEnded), process.found(folder(), PROGRAM) as server:
-            server.signal(signal.SIGTERM)
-            if not server.ends_within(STOP_SECONDS):
-                raise TimedOut(f"waited {STOP_SECONDS:.0f} s for the embedded cluster to end")
+    if not process.terminate(folder(), PROGRAM, STOP_SECONDS):
+        raise TimedOut(f"waited {STOP_SECONDS:.0f} s for the embedded cluster to end")
 
 
 def _answers(seconds: float) -> bool:
@@ -429,6 +426,7 @@ def _start(options: LocalOptions, *flags: str) -> None:
     argv += ["--enforce", options.enforce]
     argv += [f"--engine-option={name}={value}" for name, value in options.of_engine().items()]
     argv += [*(f"--storage={row}" for row in options.storages), *flags]
+    own_home = {"OPENPAI_HOME": str(home())} if os.environ.get("OPENPAI_HOME") else {}  # it may be relative
     with open(_log(), "ab", opener=partial(os.open, mode=0o600)) as log:
         end = log.tell()
         started = subprocess.Popen(
@@ -437,7 +435,7 @@ def _start(options: LocalOptions, *flags: str) -> None:
             stdout=log,
             stderr=log,
             cwd=folder(),
-            env=hidden_environment(),
+            env=hidden_environment() | own_home,
             start_new_session=True,
         )
     _wait_until(

@@ -107,10 +107,12 @@ def require_home(client: Backend, workspace: str = "", mounts: Mounts = ()) -> H
 
 
 def output_home(client: Backend, workspace: str, mounts: Mounts = ()) -> Home | None:
-    """Return the folder for a job's output; None if the cluster does not answer."""
+    """Return the folder for a job's output; None, with a warning, if the server has failed."""
     try:
         return home(client, workspace, mounts)
-    except ApiError:
+    except ApiError as err:
+        if err.status >= 500:
+            client.say(f"warning: the job has no folder for its output: {err}")
         return None
 
 

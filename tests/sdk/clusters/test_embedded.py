@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from openpai_tasks.loopback.lock import ALREADY_RUNNING, LOCK
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters.start_options import LocalOptions, StartRequest
+from openpai_tasks.server.variables import for_server
 
 
 @pytest.fixture
@@ -63,3 +65,23 @@ def test_a_server_that_has_just_ended_is_stopped(folder: Path, monkeypatch: pyte
     monkeypatch.setattr("openpai_tasks.loopback.lock.is_held", lambda folder: True)
     (folder / LOCK).write_text("1\n")
     embedded._stop_server()
+
+
+def test_a_server_and_its_jobs_get_the_whole_path_of_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have other working folders; a job uses the same clusters as the commands of its user."""
+
+    class Started(Exception):
+        pass
+
+    def popen(argv: list[str], env: dict[str, str], **options: object) -> None:
+        assert for_server(env, "process")["OPENPAI_HOME"] == str(tmp_path / "here")
+        raise Started
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENPAI_HOME", "here")
+    embedded.folder().mkdir(mode=0o700, parents=True)
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    with pytest.raises(Started):
+        embedded._start(LocalOptions())

@@ -1,9 +1,12 @@
 """Where the files of jobs go and how a job reaches them, by the cluster's storages and the user's choice."""
 
+import functools
+from pathlib import Path
+
 import pytest
 
 from openpai_tasks.backends.openpai import Client
-from openpai_tasks.errors import ConfigError, NotFound, PathError
+from openpai_tasks.errors import ApiError, ConfigError, NotFound, PathError
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document.job_storage import HdfsFolder, MountedFolder
 from openpai_tasks.sdk.files import job_folders
@@ -62,6 +65,32 @@ def test_read_only_storage_is_skipped(client):
     assert job_folders.home(client({**NFS, "readOnly": True})) is None
     with pytest.raises(ConfigError, match="grants no storage"):
         job_folders.require_home(client())
+
+
+def test_a_job_without_a_folder_for_its_output_is_reported():
+    problem = Reply({"code": "UnknownError", "message": "Kubernetes is down"}, 500)
+    server, said = Scripted({f"GET {API}/storages": problem}), []
+    try:
+        cluster = Cluster("lab", server.uri, user="ann", generation="1.8")
+        user = Client(cluster, Credentials(token="t0ken"), say=said.append)
+        assert prepare(user, JobRequest(command="true", image="x"), Path()).home is None
+        assert len(said) == 1 and "no folder for its output" in said[0] and "Kubernetes is down" in said[0]
+        with pytest.raises(ApiError, match="Kubernetes is down"):
+            prepare(user, JobRequest(command="true", image="x", outputs=("x",)), Path())
+        assert {one.method for one in server.seen} == {"GET"}
+    finally:
+        server.close()
+
+
+def test_calls_that_no_thread_can_start_ahead_are_made_as_usual(client, monkeypatch):
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    user = client(NFS)
+    monkeypatch.setattr("threading.Thread.start", fail)
+    with user.ahead(functools.partial(user.storages, default=True), functools.partial(user.job, "ann~x")):
+        monkeypatch.undo()
+        assert [one.name for one in user.storages(default=True)] == ["nfs"]
 
 
 def test_oldest_clusters_use_the_hdfs_behind_their_gateway(client):

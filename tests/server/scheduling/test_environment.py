@@ -68,7 +68,7 @@ def test_job_inherits_only_the_server_variables_that_programs_need() -> None:
         "BASH_ENV",
         "PAI_JOB_NAME",
     ]
-    plain = ["PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV"]
+    plain = ["PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "OPENPAI_HOME"]
     assert list(for_tasks(dict.fromkeys(held_back + plain, "x"))) == plain
 
 
