@@ -120,7 +120,8 @@ def _listed(pid: int) -> str:
     """Return its command from the list of processes, for systems without /proc."""
     argv = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
     with suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True).stdout
+        done = subprocess.run(argv, capture_output=True, errors="replace", timeout=20, check=True)
+        return done.stdout
     return ""
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 from urllib.parse import unquote
@@ -155,6 +157,8 @@ class Dispatcher(Generic[R]):
             response = await self.refuse(web, err)
         except MultiPartException as err:
             response = await self.refuse(web, malformed(err))
+        except asyncio.CancelledError:  # by the end of the server, which does not wait for the rest of a body
+            response = await self.refuse(web, RefusedCall("This server is ending.", 503, headers=CLOSE))
         except Exception as err:
             log.exception("%s %s failed", web.method, route)
             response = await self.refuse(web, internal_error(err))
@@ -163,7 +167,8 @@ class Dispatcher(Generic[R]):
             log.info("%s %s %d %.0f ms", web.method, route, response.status_code, taken)
         for name, value in self.headers.items():
             response.headers.setdefault(name, value)
-        await response(scope, receive, send)
+        with suppress(asyncio.CancelledError):  # likewise
+            await response(scope, receive, send)
 
     def _check_origin(self, web: Request) -> None:
         """Refuse other names of this machine and pages of other sites, which cannot forge these headers."""

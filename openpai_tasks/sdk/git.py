@@ -38,6 +38,7 @@ ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
 }
 SECONDS = 20.0
+_COMMIT = re.compile("[0-9a-f]{40,64}")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def revision(folder: Path) -> Revision:
     except (OSError, subprocess.SubprocessError, ValueError):
         return Revision()
     commits = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
-    if not commits or commits[0] == "(initial)":
+    if not commits or not _COMMIT.fullmatch(commits[0]):  # "(initial)"
         return Revision()
     return Revision(commits[0], any(not line.startswith("#") for line in lines))
 
@@ -77,21 +78,25 @@ def is_tracked(folder: Path, *files: Path) -> bool:
 
 def read_files(folder: Path, commit: str, names: Sequence[str]) -> dict[str, bytes] | None:
     """Return files of the folder as they are in a commit, if they are; None if git has no such commit."""
-    if not re.fullmatch("[0-9a-f]{40,64}", commit):
+    if not _COMMIT.fullmatch(commit):
         return None
     names = [name for name in names if "\n" not in name]
     asked = "".join(f"{commit}:./{name}\n" for name in names).encode("utf-8", "surrogateescape")
     try:
         _git(folder, SAFE_SETTINGS, "cat-file", "-e", f"{commit}^{{commit}}")
-        answer = _run(folder, SAFE_SETTINGS, "cat-file", "--batch", given=asked)
+        return _files_in(_run(folder, SAFE_SETTINGS, "cat-file", "--batch", given=asked), names)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
+
+
+def _files_in(answer: bytes, names: Sequence[str]) -> dict[str, bytes]:
+    """Return the files in an answer of ``git cat-file --batch`` about these names."""
     found, at = {}, 0
     for name in names:
         end = answer.index(b"\n", at)
         head, at = answer[at:end].split(b" "), end + 1
-        if head[-1].isdigit():  # "OBJECT TYPE SIZE", or "NAME missing"
-            size = int(head[-1])
+        if len(head) == 3 and head[2].isdigit():  # "OBJECT TYPE SIZE", or "NAME missing"
+            size = int(head[2])
             if head[1] == b"blob":
                 found[name] = answer[at : at + size]
             at += size + 1

@@ -45,7 +45,7 @@ def start_demand(document: JobDocument) -> ResourceAmount:
     """Return what must be free at once: for all instances, or for each if they start one by one."""
     if document.gang:
         return demand(document)
-    every = [task_demand(role) for role in document.roles]
+    every = [NOTHING, *map(task_demand, document.roles)]
     return ResourceAmount(
         max(one.cpu for one in every), max(one.memory_mb for one in every), max(one.gpu for one in every)
     )

@@ -194,7 +194,9 @@ class SharedConnection:
 
     def _control(self, verb: str, *more: str) -> subprocess.CompletedProcess[Any]:
         argv = [*self._argv(), "-O", verb, *more, *self.address.words]
-        return self._run(argv, LOGIN_SECONDS, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        return self._run(
+            argv, LOGIN_SECONDS, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+        )
 
     def _run(self, argv: list[str], seconds: float | None, **pipes: Any) -> subprocess.CompletedProcess[Any]:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -87,3 +88,24 @@ def http_answers(answer: Callable[[str, str], bytes]) -> contextlib.AbstractCont
 def ok(body: bytes, kind: bytes = b"application/json") -> bytes:
     """Return a successful answer with this body."""
     return OK % (len(body), kind, body)
+
+
+@contextlib.contextmanager
+def programs(*answers: tuple[int, bytes, bytes]) -> Iterator[None]:
+    """Answer ``subprocess.run`` with these exit codes, outputs and errors; the last one is repeated."""
+    left = list(answers)
+
+    def run(words: Any, **options: Any) -> subprocess.CompletedProcess[Any]:
+        code, out, err = left.pop(0) if len(left) > 1 else left[0]
+        if hasattr(options.get("stdout"), "write"):
+            options["stdout"].write(out)
+        found: list[Any] = [out, err]
+        if options.get("text") or options.get("encoding") or options.get("errors"):
+            how = options.get("encoding") or "utf-8", options.get("errors") or "strict"
+            found = [one.decode(*how) for one in found]
+        if options.get("check") and code:
+            raise subprocess.CalledProcessError(code, words, *found)
+        return subprocess.CompletedProcess(words, code, *found)
+
+    with replacing(subprocess, "run", run):
+        yield

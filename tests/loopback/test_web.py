@@ -87,6 +87,27 @@ def test_form_that_comes_too_slowly_is_given_up(monkeypatch):
         asyncio.run(loopback.read_small_form(Request(Sender("one field").scope("/"), never), 1024))
 
 
+def test_a_request_that_the_end_of_the_server_cancels_is_answered(tmp_path):
+    """Found by ``inv endure --engine process --seed 72012``: the log had a traceback."""
+    sender = Sender("one field")
+    app = portal.Portal(tmp_path / "portal", tmp_path)
+
+    async def cancelled() -> None:
+        waits = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            waits.set()
+            return await asyncio.Event().wait()
+
+        call = asyncio.create_task(app(sender.scope("/sign-in"), receive, sender.send))
+        await waits.wait()
+        call.cancel()
+        await call
+
+    asyncio.run(cancelled())
+    assert sender.answers[0]["status"] == 503 and b"This server is ending" in sender.answers[1]["body"]
+
+
 def test_small_form_is_read():
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"user=a&password=b", "more_body": False}

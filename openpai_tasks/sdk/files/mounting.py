@@ -22,6 +22,7 @@ from openpai_tasks.storage.store import is_below
 from openpai_tasks.text import hints
 
 KIND = "fuse.openpai-tasks"
+MOUNTS = Path("/proc/self/mounts")
 START_SECONDS = 30.0
 POLL_SECONDS = 0.02
 
@@ -136,7 +137,7 @@ def _serve_detached(root: Location, folder: str, write: bool, errors: int) -> No
 def _mounted() -> dict[str, str]:
     """Return the type of each mounted file system, by folder."""
     found = {}
-    for line in Path("/proc/self/mounts").read_text("utf-8", "surrogateescape").splitlines():
+    for line in MOUNTS.read_bytes().decode("utf-8", "surrogateescape").split("\n")[:-1]:
         _, folder, kind, *_ = line.split(" ")
         found[folder.encode("latin-1", "backslashreplace").decode("unicode_escape")] = kind
     return found
@@ -146,7 +147,7 @@ def _run_unmount(folder: str, target: str, *options: str) -> None:
     program = shutil.which("fusermount3")
     words = [program, "-u", *options] if program else ["umount", *(["-l"] if options else [])]
     done = subprocess.run(
-        [*words, "--", folder], env=hidden_environment(), capture_output=True, text=True, check=False
+        [*words, "--", folder], env=hidden_environment(), capture_output=True, errors="replace", check=False
     )
     if done.returncode:
         reason = done.stderr.strip().rpartition(": ")[2] or f"exit code {done.returncode}"

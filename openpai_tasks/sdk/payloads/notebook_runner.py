@@ -171,11 +171,15 @@ def parameters_cell(cells: list[dict[str, Any]], names: Iterable[str]) -> int:
     return 0
 
 
+NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""What parsing raises for text that is not Python, or is nested too deeply."""
+
+
 def _mentions(source: str, names: set[str]) -> bool:
     """Return whether a cell reads or sets one of the names; any word counts in what is not plain Python."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError):
+    except NOT_PYTHON:
         return not names.isdisjoint(re.findall(r"\w+", source))
     return any(isinstance(node, ast.Name) and node.id in names for node in nodes)
 
@@ -184,7 +188,7 @@ def _plain_names(source: str) -> list[str]:
     """Return the names that a cell sets, if it does nothing but set names to values without any in them."""
     try:
         body = ast.parse(source).body
-    except (SyntaxError, ValueError):
+    except NOT_PYTHON:
         return []
     found = []
     for one in body:

@@ -35,7 +35,7 @@ class CgroupTree:
     def own(self, version: str) -> Path | None:
         """Return the group of this process that can limit memory; None if there is none."""
         mark = "0::" if version == V2 else ":memory:"
-        lines = _read(self._root / "proc/self/cgroup").splitlines()
+        lines = _read(self._root / "proc/self/cgroup").split("\n")
         path = next((line.partition(mark)[2] for line in lines if mark in line), None)
         for root, point in self._mounts(version) if path else ():
             inside = os.path.relpath(str(path), root)

@@ -354,6 +354,8 @@ def prevent_start(folder: Path) -> bool:
 
 def mount_point(folder: Path, path: str) -> Path:
     """Return the location of a document's mount path below a task's folder."""
+    if "\0" in path:
+        raise ConfigError(f"cannot mount a storage at {path!r}")
     parts = [part for part in PurePosixPath(path).parts if part not in ("/", "//", "..")]
     return folder.joinpath("mounts", *parts)
 

@@ -262,6 +262,13 @@ def test_values_replace_those_of_a_cell_that_only_sets_plain_ones(read, defaults
     assert line.startswith(f"{UNTAGGED} after cell 2 (")
 
 
+@pytest.mark.parametrize("nested", ["(" * 3000, "-" * 10_000 + "1"])
+def test_a_cell_that_is_nested_too_deeply_for_python_is_not_plain(nested):
+    """Found by ``inv fuzz``."""
+    assert runner.inject(made := notebook(nested, "lr = 0.1"), {"lr": 0.3})
+    assert [runner.source_of(one) for one in made["cells"]][2] == "# Parameters\nlr = 0.3"
+
+
 @pytest.mark.parametrize(
     "first",
     ["lr = 0.1\nprint(lr)", "lr = 0.1\nn = lr / 10", "lr, n = 0.1, 2", "lr = get()", "%time lr", "!f {lr}"],

@@ -11,6 +11,7 @@ import gc
 import itertools
 import json
 import os
+import platform
 import resource
 import shutil
 import signal
@@ -33,6 +34,7 @@ from openpai_tasks.server.engines.base import ContainerSpec, Launch, TaskExit, T
 from openpai_tasks.server.engines.kubernetes import (
     capacity,
     driver,
+    engine,
     gang,
     kubectl,
     mirror,
@@ -54,6 +56,7 @@ from openpai_tasks.server.engines.kubernetes.site import read_site
 from openpai_tasks.server.engines.ports import is_bindable
 from openpai_tasks.server.engines.runner import usage
 from openpai_tasks.server.resources import ResourceAmount
+from openpai_tasks.server.storages import FOLDER, Mount
 from openpai_tasks.settings.engines import find_engine
 from tests.needs import needs
 from tests.ports import free_port
@@ -63,6 +66,18 @@ from tests.server.workshop import until
 from tests.storage import pod_service
 
 OWNER = pods.PodOwner("abc", "host:/folder")
+
+
+def test_home_of_a_pod_may_be_any_file(tmp_path):
+    """Whoever can create pods chooses it: a pipe would block the engine. Found by ``inv fuzz``."""
+    place = f"{platform.node()}:{tmp_path}"
+    os.mkfifo(tmp_path / engine.ID)
+    assert engine._is_orphan("abc", place)
+    (tmp_path / engine.ID).unlink()
+    for content, is_orphan in ((b"abc\n", False), (b"\xff", True)):
+        (tmp_path / engine.ID).write_bytes(content)
+        assert engine._is_orphan("abc", place) == is_orphan
+    assert not engine._is_orphan("abc", f"{place}\0")
 
 
 def launch(uid: str = "uid", **more: Any) -> Launch:
@@ -86,6 +101,17 @@ def pod(options: dict[str, str] | None = None, count: int = 1) -> dict[str, Any]
     made = pods.build_pod(launch(), OWNER, site, pods.FilePlan(), "name", marks)
     made["metadata"] |= {"uid": "1-2-3", "namespace": "ns"}
     return made
+
+
+@pytest.mark.parametrize("workspace", ["../bob", "/../../bob", "a\0", ["a"]])
+def test_outputs_of_a_pod_never_leave_the_storage(tmp_path: Path, workspace: object) -> None:
+    """Found by ``inv fuzz``."""
+    mount = Mount("/mnt/home", FOLDER, str(tmp_path / "ann"), True, "home")
+    stamp = {"storage": "home", "workspace": workspace, "sourceArchive": "a\0" if workspace == ["a"] else "a"}
+    made = dataclasses.replace(launch(), mounts=(mount,), extras={"openpaiTasks": stamp})
+    site = read_site(find_engine("kubernetes").read_options({}))
+    target = pods.plan_files(made, site).target
+    assert target is None or target.is_relative_to(tmp_path / "ann")
 
 
 def test_settings_of_the_site_are_in_the_pod() -> None:

@@ -186,6 +186,12 @@ def test_a_mount_path_cannot_leave_the_tasks_folder(path: str) -> None:
     assert mount_point(Path("/task"), path) == Path("/task/mounts/x")
 
 
+def test_path_with_a_null_byte_is_no_mount_point():
+    """It blocked all jobs: the scheduler failed in each turn. Found by ``inv fuzz``."""
+    with pytest.raises(ConfigError, match="cannot mount"):
+        mount_point(Path("/task"), "/a\0")
+
+
 def test_task_files_are_private_and_the_script_is_not_in_the_repr(bench: EngineBench) -> None:
     started = bench.launch("uid", "echo secret")
     bench.engine.start(started)

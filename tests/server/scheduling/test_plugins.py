@@ -176,6 +176,7 @@ def test_unsupported_plugins_are_skipped_and_reported(workshop: Make) -> None:
 def test_plugin_that_cannot_run_fails_the_job_at_once(
     workshop: Make, plugin: dict[str, Any], words: str
 ) -> None:
+    """Malformed ones blocked all jobs: the scheduler failed in each turn. Found by ``inv fuzz``."""
     here = workshop()
     job = here.run("refused", "echo main", extras=extras(plugin), jobRetryCount=3)
     assert (job.state, job.exit_code, job.attempt) == ("FAILED", -200, 0)

@@ -136,8 +136,7 @@ class KubernetesEngine(SchedulingEngine):
     async def _open(self) -> None:
         """Ask Kubernetes for the first time, and begin to mirror it."""
         if not await self._kubectl.wait_for_proxy(self._socket):
-            printed = self._socket.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
-            raise ConfigError(f"kubectl proxy: {reason(printed)}")
+            raise ConfigError(f"kubectl proxy: {self._proxy_error()}")
         try:
             self._capacity = await capacity.read_capacity(self._api, self._site, self._namespaces)
             for name in self._namespaces:
@@ -163,6 +162,9 @@ class KubernetesEngine(SchedulingEngine):
             except Exception:
                 log.exception("a task of the engine failed")
                 await asyncio.sleep(ERROR_PAUSE)
+
+    def _proxy_error(self) -> str:
+        return reason(self._socket.with_suffix(".log").read_text(encoding="utf-8", errors="replace"))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine in the loop, which is kept from being collected."""
@@ -393,10 +395,11 @@ def _is_orphan(home_id: str, place: str) -> bool:
     if host != platform.node() or not folder:
         return False
     try:
-        return Path(folder, ID).read_text(encoding="ascii").strip() != home_id
+        with open_regular(Path(folder, ID)) as file:  # others can name any file in their pods
+            return file.read(len(home_id) + 1).strip() != home_id.encode()
     except FileNotFoundError:
         return True
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 

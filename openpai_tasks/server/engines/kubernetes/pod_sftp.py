@@ -30,6 +30,8 @@ PIECE = 1 << 13  # bytes of an argument of printf, which may be a program
 BLOCK, BLOCKS = 1 << 20, 4  # bytes that are read at once, and how many of these are kept
 LARGEST = 64 << 20  # bytes of one answer
 DD = 1 << 16
+_MOST, _MOST_BYTES = (1 << 32) - 1, (1 << 64) - 1
+"""The largest numbers of SFTP: of a mode, a user and a time, which is never negative, and of a size."""
 APPEND = 'cat >>"$1"; exit $?'
 """The shell must not become ``cat``: input is lost once no process has the first output any more."""
 _STAT = "stat {follow} -c '%f %s %u %g %X %Y'"
@@ -83,7 +85,7 @@ class PodShell:
             return int(await process.stdout.readline()), out[: -len(mark) - 2]
         except asyncio.LimitOverrunError as err:
             raise OSError(errno.EOVERFLOW, "the answer is too large") from err
-        except (asyncio.IncompleteReadError, ConnectionError) as err:
+        except (asyncio.IncompleteReadError, ConnectionError, ValueError) as err:  # it ended within a line
             why = reason((await process.stderr.read()).decode("utf-8", "replace"))
             raise OSError(errno.EIO, f"no shell in the pod: {why}") from err
 
@@ -324,8 +326,9 @@ def _attributes(line: bytes) -> asyncssh.SFTPAttrs:
     """Return what ``stat`` has printed."""
     try:
         kind, *numbers = line.split()
-        mode, (size, uid, gid, atime, mtime) = int(kind, 16), map(int, numbers)
-    except ValueError as err:
+        mode, size = int(kind, 16) & _MOST, min(max(0, int(numbers.pop(0))), _MOST_BYTES)
+        uid, gid, atime, mtime = (min(max(0, int(number)), _MOST) for number in numbers)
+    except (ValueError, IndexError) as err:
         raise OSError(errno.EIO, "the image has no program stat that SFTP can use") from err
     return asyncssh.SFTPAttrs(
         type=_TYPES.get(stat.S_IFMT(mode), asyncssh.FILEXFER_TYPE_SPECIAL),

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from openpai_tasks.files.regular import is_regular
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.policy import priority_word, read_priority
+from openpai_tasks.protocol.fields import text
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.server.engines.base import Launch, Ports
 from openpai_tasks.server.engines.container_files import check_image, exports, registry_config
@@ -181,12 +182,13 @@ def plan_files(launch: Launch, site: KubeSite) -> FilePlan:
     stamp = launch.extras.get("openpaiTasks")
     stamp = stamp if isinstance(stamp, dict) else {}
     mount = next((one for one in launch.mounts if one.name == stamp.get("storage")), None)
-    if mount is None or mount.name in site.volumes:
+    workspace, archive = text(stamp.get("workspace")), text(stamp.get("sourceArchive"))
+    if mount is None or mount.name in site.volumes or "\0" in workspace + archive:
         return FilePlan()
     root, here = storage_target(mount.path), local_folder(mount)
     job = launch.environment.get("PAI_JOB_NAME", launch.shared.get("PAI_JOB_NAME", "")).partition("~")[2]
-    output = posixpath.normpath(f"{stamp.get('workspace') or ''}/jobs/{job}/output".lstrip("/"))
-    names = [str(stamp.get("sourceArchive") or "")]
+    output = posixpath.normpath(f"/{workspace}/jobs/{job}/output").lstrip("/")  # never above the storage
+    names = [archive]
     if (here / output).is_dir():  # of an earlier attempt, with its checkpoints
         names += [str(path.relative_to(here)) for path in (here / output).rglob("*") if is_regular(path)]
     inputs = {f"{root}/{name}": here / name for name in names if name and _is_below(here, name)}

@@ -267,7 +267,7 @@ class OtherGroups:
 
 def group_paths(pid: str) -> dict[str, str]:
     """Return the control groups of a process by controller; that of version 2 has an empty name."""
-    lines = (line.split(":", 2) for line in _read(f"/proc/{pid}/cgroup").splitlines())
+    lines = (line.split(":", 2) for line in _read(f"/proc/{pid}/cgroup").split("\n") if line)
     return {name: path for _, names, path in lines for name in names.split(",")}
 
 
