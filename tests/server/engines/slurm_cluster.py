@@ -29,7 +29,7 @@ SlurmctldPort={ports[0]}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/munge.sock
+AuthInfo=socket={folder}/munge/munge.sock,cred_expire=30
 CredType=cred/munge
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none

@@ -68,7 +68,7 @@ class SlurmEngine(SchedulingEngine, ProcessEngine):
         self._task_command += [str(grace), str(pipe_path(jobs))]
         self._unsent: dict[str, Launch] = {}  # by uid, while Slurm does not answer
         self._left: dict[str, int] = {}  # batch -> how many of its tasks are not forgotten
-        self._ended = self._find_ended()
+        self._ended = {path.stem for path in self._folder.glob("*.tasks") if not any(_tasks_left(path))}
         """Batches without tasks, of which Slurm may still have a job, or have put it back into the queue."""
         self._mirror = QueueMirror(jobs.parent / TROUBLE, self._folder)
         self._watcher = TaskWatcher(self._mirror, grace, self._failed)
@@ -248,13 +248,7 @@ class SlurmEngine(SchedulingEngine, ProcessEngine):
     def notes(self, task: Task) -> tuple[NewEvent, ...]:
         return (*super().notes(task), *(self._notes.read_new(task) if self.uses_images else ()))
 
-    def _find_ended(self) -> set[str]:
-        """Return the batches without tasks; Slurm writes a log again if it runs their scripts again."""
-        paths = [path.with_suffix(".tasks") for path in self._folder.glob("*.*")]
-        return {path.stem for path in paths if not any(_tasks_left(path))}
-
     def close(self) -> None:
-        self._ended |= self._find_ended()
         if self._ended:
             self._mirror.poll_soon()
             if self._mirror.refresh():
@@ -274,7 +268,7 @@ def _tasks_left(path: Path) -> Iterator[Path]:
 
 def _remove_batch(path: Path) -> None:
     with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)
+        path.unlink()
         path.with_suffix(".log").unlink(missing_ok=True)
 
 

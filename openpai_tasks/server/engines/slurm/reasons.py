@@ -29,6 +29,7 @@ REASONS = {
     "Licenses": "it waits for a licence",
     "InvalidAccount": "its account is not valid",
     "InvalidQOS": "its quality of service is not valid",
+    "launch failed requeued held": "its node could not start it: `scontrol release` lets it try again",
     "Cleaning": "it was requeued, and its earlier run is being cleaned up",
 }
 """What a reason of ``squeue`` means."""
