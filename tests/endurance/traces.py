@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -13,19 +14,23 @@ from pathlib import Path
 from openpai_tasks.settings import home
 
 TRACEBACK = "Traceback (most recent call last)"
-LIMITS = ("OSError: [Errno 24] ", "MemoryError")
+LIMITS = ("OSError: [Errno 24] ", "MemoryError", "RuntimeError: can't allocate lock")
+LIBRARIES = re.compile(r"ImportError: .*(Too many open files|failed to map segment|Cannot allocate memory)")
 MACHINES = ("login",)  # with ssh
 LARGEST_LOG = 16 << 20
 
 
 def tracebacks(log: str) -> Iterator[str]:
-    """Yield what follows the beginning of each traceback, but not of Python that could not start."""
+    """Yield what follows the beginning of each traceback, but not of Python that could not load or wait."""
     for part in log.split(TRACEBACK)[1:]:
         lines = part.splitlines()[1:]
         frames = list(itertools.takewhile(lambda line: line.startswith("  "), lines))
         own = [line for line in frames if line.startswith('  File "') and '"<frozen ' not in line]
         is_loading = all(line.endswith(" in <module>") for line in own)
-        if not is_loading or not "".join(lines[len(frames) :][:1]).startswith(LIMITS):
+        is_ours = any("/openpai_tasks/" in line for line in own)
+        error = "".join(lines[len(frames) :][:1])
+        is_excused = error.startswith(LIMITS) and (is_loading or not is_ours)
+        if not (is_excused or LIBRARIES.match(error)):
             yield part
 
 

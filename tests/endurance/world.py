@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -384,7 +385,10 @@ class World:
         yield from (f"process {pid}: {line}" for pid, line in found)
         for pid, _ in found:
             send_signal(pid, signal.SIGKILL)
-        yield from (f"file {path}" for path in (self.folder / "tmp").iterdir())
+        is_killed = any(fault.startswith("kill client") for fault in self._faults)
+        for path in (self.folder / "tmp").iterdir():
+            if not (is_killed and path.name.startswith(tempfile.gettempprefix())):
+                yield f"file {path}"
         yield from outside_leftovers(self.folder, self.site.server_folder(self))
         yield from self.site.leftovers(self)
 

@@ -36,7 +36,8 @@ class Visitor:
         self.alias = alias
         self.root = link.partition("/open/")[0]
         self.web = Web()
-        assert self.web.get(link, timeout=60).status_code == 200
+        page = self.web.get(link, timeout=60)
+        assert page.status_code == 200 and "/sign-in" not in page.url, f"the link was refused: {page.url}"
 
     def get(self, path: str, **options: Any) -> requests.Response:
         return self.web.get(self.root + path, timeout=60, **options)

@@ -106,7 +106,8 @@ class Map(Operation):
             collected = record.collected(self.kind)[label].splitlines()
             is_hurt = any(f"~{label}-" in folder for folder in record.killed_tasks)
             values = [f"value {number * number}" for number in numbers][: len(collected)]
-            if collected != values and not is_hurt:
+            is_submitted = any(job["name"].startswith(f"{label}-") for job in record.jobs)
+            if collected != values and is_submitted and not is_hurt:
                 yield f"{label}: collected {collected}"
             for number in numbers:
                 if record.journals.get(label, ()).count(f"call {number}") > 1:

@@ -52,6 +52,8 @@ class Submit(Operation):
     kind, weight = "submit", 8
     is_plain = True
     """Whether its job runs once and ends with the exit code of its options, unless it is stopped."""
+    writes_files = False
+    """Whether its commands write to the disk of the cluster, and fail if it is full."""
 
     def plan(self, chance: random.Random, label: str, labels: list[str]) -> Options:
         labels.append(label)
@@ -196,8 +198,9 @@ def _results(record: Record) -> Iterator[str]:
             logged = wanted if _is_part(logged, wanted) else logged
         if logged != wanted[: len(logged)]:
             yield f"{name}: the log is out of order or has lines twice: {len(logged)} of {len(wanted)} lines"
-        is_plain = submissions()[step.kind].is_plain
-        if not is_plain or record.is_hurt(name) or (state == "STOPPED" and label in stopped):
+        kind = submissions()[step.kind]
+        is_certain = kind.is_plain and not (kind.writes_files and record.is_lossy(name))
+        if not is_certain or record.is_hurt(name) or (state == "STOPPED" and label in stopped):
             continue
         if state != ("FAILED" if options["code"] else "SUCCEEDED"):
             yield f"{name} is {state}, but its command exits with {options['code']}"

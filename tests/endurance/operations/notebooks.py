@@ -55,6 +55,6 @@ class Notebook(Operation):
             if ran.code == 0 and states.get(label) != "SUCCEEDED":
                 yield f"notebook {label}: the command succeeded, but the job is {states.get(label)}"
             if record.journals.get(label, ()).count("cell") != (states.get(label) == "SUCCEEDED") and not any(
-                f"~{label}/" in folder for folder in record.killed_tasks
+                f"~{label}/" in folder for folder in record.killed_tasks | record.lossy_tasks
             ):
                 yield f"notebook {label} is {states.get(label)}; its cell ran: {record.journals.get(label)}"

@@ -42,6 +42,8 @@ class After(Submit):
         return submission(world, options, f"--{options['flag']}", first, more=more)
 
     def check(self, record: Record) -> Iterator[str]:
+        if record.plan.has("upgrade"):
+            return  # 0.2.0 knows no order, and our commands only report that the server is older
         states = {job["name"]: job["state"] for job in record.jobs}
         for ran in record.of_kind(self.kind):
             label, flag = ran.step.options["label"], ran.step.options["flag"]

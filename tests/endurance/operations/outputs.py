@@ -42,7 +42,7 @@ def generated(seed: int, count: int) -> str:
 
 
 class Output(Submit):
-    kind, weight = "output", 3
+    kind, weight, writes_files = "output", 3, True
 
     def plan(self, chance: random.Random, label: str, labels: list[str]) -> Options:
         options = super().plan(chance, label, labels)
@@ -75,8 +75,9 @@ class Output(Submit):
         states = {job["name"]: job["state"] for job in record.jobs}
         for name, found in record.collected(self.kind).items():
             options = steps[label_of(name)].options
-            is_hurt = record.is_hurt(name) or record.is_lossy(name)
-            is_complete = not is_hurt and states.get(name) in ("SUCCEEDED", "FAILED")
+            if record.is_lossy(name):
+                continue  # its commands fail that cannot write files
+            is_complete = not record.is_hurt(name) and states.get(name) in ("SUCCEEDED", "FAILED")
             yield from _differences(name, found, options, is_complete)
             if states.get(name) == "STOPPED" and label_of(name) not in stopped_labels(record):
                 yield f"{name} was stopped by nobody"
