@@ -106,7 +106,7 @@ class Map(Operation):
             collected = record.collected(self.kind)[label].splitlines()
             is_hurt = any(f"~{label}-" in folder for folder in record.killed_tasks)
             values = [f"value {number * number}" for number in numbers][: len(collected)]
-            is_submitted = any(job["name"].startswith(f"{label}-") for job in record.jobs)
+            is_submitted = is_whole or any(job["name"].startswith(f"{label}-") for job in record.jobs)
             if collected != values and is_submitted and not is_hurt:
                 yield f"{label}: collected {collected}"
             for number in numbers:
