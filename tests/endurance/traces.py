@@ -14,7 +14,10 @@ from pathlib import Path
 from openpai_tasks.settings import home
 
 TRACEBACK = "Traceback (most recent call last)"
-LIMITS = ("OSError: [Errno 24] ", "MemoryError", "RuntimeError: can't allocate lock")
+LIMITS = (
+    *("OSError: [Errno 24] ", "MemoryError", "RuntimeError: can't allocate lock"),
+    "AttributeError: '_UnixSelectorEventLoop' object has no attribute '_ssock'",  # it got no descriptors
+)
 LIBRARIES = re.compile(r"ImportError: .*(Too many open files|failed to map segment|Cannot allocate memory)")
 MACHINES = ("login",)  # with ssh
 LARGEST_LOG = 16 << 20
