@@ -152,7 +152,7 @@ def test_a_waiting_job_has_a_reason_and_a_killed_one_is_stopping(backend):
     first = submit(backend, "first", stubborn, replace=big)
     wait_for(lambda: backend.job(first).state == "RUNNING" and output(backend, backend.job(first)))
     second = submit(backend, "second", "true", replace=big)
-    job = wait_for(lambda: (one := backend.job(second)).events and one)
+    job = wait_for(lambda: (one := backend.job(second)).events and one.events[0].message and one)
     assert job.state == "WAITING" and "MB" in job.events[0].message
     assert [one.state for one in backend.jobs(keyword="second")] == ["WAITING"]
     backend.stop_job(first)

@@ -132,9 +132,12 @@ def test_end_of_a_time_limited_command_is_noted_where_it_failed(tmp_path, shell,
 
 
 def test_command_gets_the_signal_to_save_before_its_children_end(tmp_path, shell):
-    """Otherwise, the end of the first child would end a shell that exits with the first failure."""
-    command = "trap 'echo saved; exit 9' TERM\nsleep 60 & first=$!\n"
-    command += "for number in $(seq 30); do sleep 60 & done\nwait $first"
+    """Otherwise, the end of the first child would end a shell that exits with the first failure.
+
+    The children do not keep the output open, as one that begins at that moment gets no signal.
+    """
+    command = "trap 'echo saved; exit 9' TERM\nsleep 60 >/dev/null 2>&1 & first=$!\n"
+    command += "for number in $(seq 30); do sleep 60 >/dev/null 2>&1 & done\nwait $first"
     done = run(shell, scripts.limit_time(command, 35, requeues=1, grace=30), tmp_path, PAI_REQUEUES="0")
     assert (done.returncode, done.stdout) == (143, "saved\n")
 
