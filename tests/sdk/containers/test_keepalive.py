@@ -275,10 +275,11 @@ def test_an_idle_container_stops_and_says_so(task: Task) -> None:
     process = task.start(9000, idle=9000, stop=60)
     until(lambda: task.stay().idle_limit == 60)
     until(lambda: (task.state / "quiet").exists())
+    task.set_time(1030)
     task.ask(keepalive.extend_command(9001))
-    assert task.stays_at(1059)  # an extension counts as use
-    until(lambda: (task.state / "deadline").read_text() == "10001\n")
-    assert task.stays_at(1060)
+    assert task.stays_at(1059)
+    until(lambda: (task.state / "deadline").read_text() == "10031\n")
+    assert task.stays_at(1060)  # the extension counts as use, at 1030 or when it is noticed
     out, err = end_by_idling(task, 1100)
     assert (process.returncode, err) == (0, "")
     assert "it stops earlier after 60 s without a login and without CPU or GPU use\n" in out
