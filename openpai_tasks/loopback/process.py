@@ -84,7 +84,7 @@ def terminate(folder: Path, program: str, seconds: float) -> bool:
 
 
 def _is_released(folder: Path) -> bool:
-    """Whether no server runs in the folder; one that ends loses its command line before its lock."""
+    """Whether no server holds the lock of the folder; an exiting one may hold it a moment longer."""
     limit = time.monotonic() + ENDING_SECONDS
     while is_held(folder) and time.monotonic() < limit:
         time.sleep(PAUSE)

@@ -129,7 +129,6 @@ def serve(app: ASGIApp, sockets: list[socket.socket], folder: Path, facts: Mappi
     compat.refuse_threads_without_memory()  # one request fails, not all
     server = Server(config, folder / STATUS)
     paths = [one.getsockname() for one in sockets if one.family == socket.AF_UNIX]
-
     # uvicorn raises these signals again when it has ended; they must not kill the process then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))

@@ -122,7 +122,7 @@ def stop_portal(project: Path) -> bool:
 def _start(folder: Path, project: Path, port: int, environment: Mapping[str, str] | None) -> dict[str, Any]:
     make_private(folder)
     limit = time.monotonic() + START_SECONDS
-    while lock.is_held(folder):  # by one that is ending, or was started by hand
+    while lock.is_held(folder):  # the last portal is still ending, or one was started by hand
         if facts := lock.read_status(folder):
             return facts
         if time.monotonic() > limit:
