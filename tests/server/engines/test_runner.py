@@ -155,7 +155,7 @@ def test_sigterm_lets_the_task_end_by_itself(tmp_path: Path) -> None:
     program = (
         "import signal, time\nsignal.signal(15, lambda *_: (time.sleep(0.3), print('saved'), exit(0)))\n"
     )
-    program += "print('up', flush=True)\nsignal.pause()"
+    program += "print('up', flush=True)\nwhile True: time.sleep(0.01)"
     prepare(tmp_path, f'{sys.executable} -c "$PROGRAM"; true', PROGRAM=program)
     process = start(tmp_path, grace=90)
     until(lambda: log(tmp_path) == "up\n")
