@@ -39,7 +39,7 @@ def violations(record: Record) -> Iterator[str]:
             yield f"{ran.step}: exits with {ran.code}, but its errors are not one line: {ran.err[-1500:]}"
     for part in tracebacks(record.server_log):
         if f"/{RELEASE}" not in part:  # the last release has its own faults
-            yield f"the server's log has a traceback: {part[:1500]}"
+            yield f"the server's log has a traceback: {part[:3000]}"
             break
     yield from record.broken
     for one in record.left:

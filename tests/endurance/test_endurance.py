@@ -155,8 +155,8 @@ def test_a_traceback_of_the_last_release_is_none_of_ours():
     assert "openpai_tasks/x.py" in found
 
 
-def test_a_server_that_cannot_load_for_lack_of_descriptors_breaks_no_promise():
-    """Found by ``inv endure --engine ssh-slurm --seed 61502``."""
+def test_a_server_that_cannot_load_for_lack_of_descriptors_or_memory_breaks_no_promise():
+    """Found by ``inv endure --engine ssh-slurm --seed 61502`` and ``--engine kubernetes --seed 252001``."""
     loading = """\
 Traceback (most recent call last):
   File "<frozen runpy>", line 198, in _run_module_as_main
@@ -169,8 +169,18 @@ OSError: [Errno 24] Too many open files: '/usr/lib/python3.11/re'
         loading.replace("<module>", "main"),
         loading.replace("OSError: [Errno 24]", "ValueError:"),
     )
-    for log, count in ((loading, 0), (running, 1), (other, 1), (loading + running, 1)):
+    no_memory = loading.replace("[Errno 24] Too many open files", "[Errno 12] Cannot allocate memory")
+    for log, count in ((loading, 0), (no_memory, 0), (running, 1), (other, 1), (loading + running, 1)):
         assert len(list(violations(dataclasses.replace(GOOD, server_log=log)))) == count
+
+
+def test_a_traceback_is_shown_with_the_error_that_it_led_to():
+    first, second = (
+        'Traceback (most recent call last):\n  File "x.py"\n' + error for error in ("A: a", "B: b")
+    )
+    cause = "\n\nThe above exception was the direct cause of the following exception:\n\n"
+    found, *_ = violations(dataclasses.replace(GOOD, server_log=first + cause + second))
+    assert "A: a" in found and found.endswith("B: b")
 
 
 def test_python_that_cannot_start_for_lack_of_memory_breaks_no_promise():

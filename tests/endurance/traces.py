@@ -15,7 +15,8 @@ from openpai_tasks.settings import home
 
 TRACEBACK = "Traceback (most recent call last)"
 LIMITS = (
-    *("OSError: [Errno 24] ", "MemoryError", "RuntimeError: can't allocate lock"),
+    *("OSError: [Errno 12] ", "OSError: [Errno 24] ", "MemoryError", "RuntimeError: can't allocate lock"),
+    "SystemError: error return without exception set",  # its import got no memory
     "AttributeError: '_UnixSelectorEventLoop' object has no attribute '_ssock'",  # it got no descriptors
 )
 LIBRARIES = re.compile(r"ImportError: .*(Too many open files|failed to map segment|Cannot allocate memory)")
@@ -25,7 +26,8 @@ LARGEST_LOG = 16 << 20
 
 def tracebacks(log: str) -> Iterator[str]:
     """Yield what follows the beginning of each traceback, but not of Python that could not load or wait."""
-    for part in log.split(TRACEBACK)[1:]:
+    parts = log.split(TRACEBACK)[1:]
+    for part, following in itertools.zip_longest(parts, parts[1:], fillvalue=""):
         lines = part.splitlines()[1:]
         frames = list(itertools.takewhile(lambda line: line.startswith("  "), lines))
         own = [line for line in frames if line.startswith('  File "') and '"<frozen ' not in line]
@@ -34,7 +36,7 @@ def tracebacks(log: str) -> Iterator[str]:
         error = "".join(lines[len(frames) :][:1])
         is_excused = error.startswith(LIMITS) and (is_loading or not is_ours)
         if not (is_excused or LIBRARIES.match(error)):
-            yield part
+            yield part + (following if part.endswith("exception:\n\n") else "")  # which this one led to
 
 
 def home_violations(folder: Path) -> Iterator[str]:
@@ -51,7 +53,7 @@ def home_violations(folder: Path) -> Iterator[str]:
             yield f"left behind: {path}"
         elif stat.S_ISREG(mode) and path.stat().st_size <= LARGEST_LOG:
             for text in tracebacks(path.read_text(errors="replace")):
-                yield f"{path} has a traceback: {text[-1500:]}"
+                yield f"{path} has a traceback: {text[:3000]}"
                 break
 
 

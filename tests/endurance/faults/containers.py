@@ -202,6 +202,13 @@ class _OfDocker(_Fault):
         return isinstance(world.site, DockerSite)
 
 
+def _hurt_starting(world: World, running: set[str]) -> None:
+    """Expect less of tasks that are being started: they may fail, or have Docker's errors in their logs."""
+    starting = set(folders_of_runners(world)) - running
+    world.killed_tasks |= starting
+    world.lossy_tasks |= starting
+
+
 class KillDaemon(_OfDocker):
     """Kill dockerd with its containerd; after a restart without live-restore, it ends all containers."""
 
@@ -216,7 +223,7 @@ class KillDaemon(_OfDocker):
         if not options["live"]:
             world.killed_tasks |= running
         docker_of(world).docker.kill()
-        world.killed_tasks |= set(folders_of_runners(world)) - running
+        _hurt_starting(world, running)
         time.sleep(options["seconds"])
         docker_of(world).docker.start(live_restore=options["live"])
         return f"live-restore {options['live']}, {len(running)} running"
@@ -231,7 +238,7 @@ class CutSocket(_OfDocker):
         running = {f"{one}/" for one in folders_of_running(world)}
         world.lossy_tasks |= running
         count = docker_of(world).relay.cut()
-        world.killed_tasks |= set(folders_of_runners(world)) - running  # those that were just being started
+        _hurt_starting(world, running)
         return f"{count} connections" if count else None
 
 
