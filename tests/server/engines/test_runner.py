@@ -24,7 +24,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who
 
 def prepare(folder: Path, command: str, **variables: str) -> Path:
     for name in ("work", "logs"):
-        (folder / name).mkdir()
+        (folder / name).mkdir(parents=True)
     (folder / "command").write_text(command)
     known = {"PATH": os.environ["PATH"], **variables}
     (folder / "environment").write_text("".join(f"{name}={value}\0" for name, value in known.items()))

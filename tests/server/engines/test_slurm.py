@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from openpai_tasks.server.state.records import Task
 from tests.needs import needs
 from tests.server.engines.contract import task
 from tests.server.engines.slurm_cluster import NODES, SlurmCluster, slurm_cluster, stop
+from tests.server.engines.test_runner import prepare
 from tests.server.workshop import Workshop, machine, role, until
 
 
@@ -734,6 +736,21 @@ def test_a_script_that_slurm_runs_again_without_its_batch_ends_with_one_line(tmp
     assert not list(tmp_path.iterdir())
 
 
+def test_the_script_ends_with_the_exit_code_even_if_the_server_has_removed_its_file(
+    tmp_path: Path,
+) -> None:
+    """Found by ``inv endure --engine ssh-slurm --seed 240012``."""
+    folder = prepare(tmp_path / "main-0-0", "exit 3", SLURM_JOB_ID="7")
+    (tmp_path / "a.tasks").write_text(f"array\n\nuid\tmain\t0\thttp=1\t\t{folder}\n")
+    program = f"""\
+import os, sys
+from {files.__package__} import files, slurm_task
+files.notify = lambda *_: os.unlink("exit")
+sys.exit(slurm_task.main(sys.argv[1:]))"""
+    words = ["/bin/sh", "1", str(tmp_path / "pipe"), str(tmp_path / "a.tasks"), "0", "batch"]
+    assert subprocess.run([sys.executable, "-c", program, *words]).returncode == 3
+
+
 def test_a_task_waits_on_its_node_until_the_disk_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -758,7 +775,7 @@ def test_a_task_waits_on_its_node_until_the_disk_works(
     monkeypatch.setattr(os, "open", opener)
     for module in (slurm_task, files):
         monkeypatch.setattr(module, "open", open_file, raising=False)
-    monkeypatch.setattr(slurm_task, "run", lambda *_: Path("exit").write_text("code 0\n"))
+    monkeypatch.setattr(slurm_task, "run", lambda *_: 0)
     slurm_task.main(["sh", "1", "pipe", str(tmp_path / "a.tasks"), "0", "batch"])
     assert {"environment", "environment.new", "place.new", "ssh/config.new"} <= failed
     assert b"A=1\0" in (folder / "environment").read_bytes()

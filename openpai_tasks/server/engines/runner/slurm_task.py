@@ -62,8 +62,8 @@ def main(arguments: list[str]) -> int:
     _add_variables(task, places)
     _complete_ssh_files(places)
     options = RunnerOptions(shell, float(grace), pipe, "slurm", flush=_is_on_nfs(task.folder))
-    run(task.folder, options, SharedVariables())
-    return _exit_code()
+    code = run(task.folder, options, SharedVariables())
+    return code if code >= 0 else 128 - code  # in Slurm's records, too
 
 
 def _read(path: str) -> str:
@@ -177,13 +177,3 @@ def _complete_ssh_files(places: list[Place]) -> None:
     for path in SSH_FILES:
         if os.path.exists(path):
             _write(path, fill_in(_read(path), places))
-
-
-def _exit_code() -> int:
-    """Return the task's exit code, so that Slurm's records show it too."""
-    try:
-        with open("exit", encoding="utf-8") as file:
-            code = int(dict(line.split() for line in file)["code"])
-    except (OSError, KeyError, ValueError):
-        return 1
-    return code if code >= 0 else 128 - code

@@ -93,7 +93,7 @@ class Runner:
         if os.path.exists(STOP):
             self.term = True
 
-    def run(self) -> None:
+    def run(self) -> int:
         began = files.milliseconds()
         if prctl:
             prctl(processes.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -109,7 +109,7 @@ class Runner:
             self.usage.advance()
         self.usage.end()
         self.finish_logs()
-        self.write_exit(began)
+        return self.write_exit(began)
 
     def lock_gpus(self) -> None:
         """Lock the task's GPUs, which its server has reserved; after a crash of the server, wait for them.
@@ -343,8 +343,8 @@ class Runner:
             return 50
         return max(0, int((self.kill_at - time.monotonic()) * 1000)) + 1
 
-    def write_exit(self, began: int) -> None:
-        """Write the exit of the task; on a full disk, wait rather than lose the exit code."""
+    def write_exit(self, began: int) -> int:
+        """Write the exit of the task, and return its code; on a full disk, wait rather than lose it."""
         for lock in self.gpus.values():
             lock.close()  # the server may give the GPU to the next task as soon as it sees the exit
         code = os.waitstatus_to_exitcode(self.status or 0)
@@ -358,10 +358,11 @@ class Runner:
                 text += f"kills {kills}\nlimit {self.group.limit}\nreached {self.group.peak()}\n"
             self.group.remove()
         files.when_possible(lambda: files.write_whole("exit", text))
+        return code
 
 
-def run(folder: str, options: RunnerOptions, shared: SharedVariables) -> None:
-    """Run the task in ``folder``, unless it has or had a runner."""
+def run(folder: str, options: RunnerOptions, shared: SharedVariables) -> int:
+    """Run the task in ``folder``, unless it has or had a runner; return its exit code."""
     with contextlib.suppress(OSError):
         os.setsid()
     os.chdir(folder)
@@ -370,8 +371,9 @@ def run(folder: str, options: RunnerOptions, shared: SharedVariables) -> None:
     text = f"{os.getpid()} {files.milliseconds()} {options.boot}\n"
     started = files.when_possible(lambda: files.claim(text))
     if started is None:
-        return
+        return 0
     runner.started = started
-    runner.run()
+    code = runner.run()
     files.notify(options.pipe, folder)
     files.remove_packages()
+    return code
