@@ -37,9 +37,10 @@ def test_the_server_notifies_of_the_end_of_a_job_and_shows_no_address(cluster, r
 
 def test_a_word_that_is_no_address_is_not_the_value_of_the_flag(cluster):
     assert "exit code" not in cluster.ok("job.sub", "--notify", "true", "-j", "bare").err
-    ran = cluster.inv("job.sub", "true", f"--notify=ftp://{PATH}")
-    assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1) and PATH not in ran.err
-    assert ran.err.startswith("error: --notify has an invalid address: expected https://")
+    for words in ((f"--notify=ftp://{PATH}",), ("--notify", f"slack {PATH}")):
+        ran = cluster.inv("job.sub", "true", *words)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1) and PATH not in ran.err
+        assert ran.err.startswith("error: --notify has an invalid address: expected https://")
     for line in (("job.sub", "true", "--notify="), ("job.wait", "bare", "--notify", "")):
         ran = cluster.inv(*line)
         assert (ran.code, ran.err.count("\n")) == (120, 1)

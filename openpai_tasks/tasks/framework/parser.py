@@ -164,7 +164,8 @@ class _Line:
                 f", but {following} is a flag (for this value, write {name}={following})" if is_flag else ""
             )
             raise UsageError(f"{name} needs a value{hint}", self.context)
-        if argument.optional and following and not is_optional_value(argument, following):
+        is_value = not following or is_optional_value(argument, following)
+        if argument.optional and not is_value and self.may_be_other(following):
             return True
         if argument.optional and self.context is not None:
             if self.context.missing_positionals():
@@ -173,6 +174,12 @@ class _Line:
             if self.contexts is not None and following in self.contexts:
                 return True
         return self.words.popleft()
+
+    def may_be_other(self, word: str) -> bool:
+        """Whether the word after a flag may be a positional or the next task."""
+        if self.contexts is None or self.context is None or self.context.open_positionals():
+            return True
+        return word in self.contexts or self.contexts.is_collection(word)
 
     def store(self, argument: Argument, name: str, value: str | bool) -> None:
         try:
