@@ -156,7 +156,8 @@ def test_a_traceback_of_the_last_release_is_none_of_ours():
 
 
 def test_a_server_that_cannot_load_for_lack_of_descriptors_or_memory_breaks_no_promise():
-    """Found by ``inv endure --engine ssh-slurm --seed 61502`` and ``--engine kubernetes --seed 252001``."""
+    """Found by ``inv endure --engine ssh-slurm --seed 61502``,
+    ``--engine kubernetes --seed 252001`` and 250010."""
     loading = """\
 Traceback (most recent call last):
   File "<frozen runpy>", line 198, in _run_module_as_main
@@ -169,6 +170,8 @@ OSError: [Errno 24] Too many open files: '/usr/lib/python3.11/re'
         loading.replace("<module>", "main"),
         loading.replace("OSError: [Errno 24]", "ValueError:"),
     )
+    lazy = '  File "/openpai_tasks/lazy_package.py", line 19, in attach_stub\n'
+    loading = loading.replace("OSError", f"{lazy}OSError")
     no_memory = loading.replace("[Errno 24] Too many open files", "[Errno 12] Cannot allocate memory")
     no_memory += f'Traceback (most recent call last):\n  File "/openpai_tasks/x.py", in main\n{OF_PYTHON}\n'
     for log, count in ((loading, 0), (no_memory, 0), (running, 1), (other, 1), (loading + running, 1)):

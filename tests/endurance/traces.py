@@ -21,6 +21,7 @@ LIMITS = (
     "AttributeError: '_UnixSelectorEventLoop' object has no attribute '_ssock'",  # it got no descriptors
 )
 LIBRARIES = re.compile(r"ImportError: .*(Too many open files|failed to map segment|Cannot allocate memory)")
+LOADERS = re.compile(r"/openpai_tasks/lazy_\w+\.py|/lib/python3\.")
 MACHINES = ("login",)  # with ssh
 LARGEST_LOG = 16 << 20
 
@@ -32,7 +33,7 @@ def tracebacks(log: str) -> Iterator[str]:
         lines = part.splitlines()[1:]
         frames = list(itertools.takewhile(lambda line: line.startswith("  "), lines))
         own = [line for line in frames if line.startswith('  File "') and '"<frozen ' not in line]
-        is_loading = all(line.endswith(" in <module>") for line in own)
+        is_loading = all(line.endswith(" in <module>") or LOADERS.search(line) for line in own)
         is_ours = any("/openpai_tasks/" in line for line in own)
         error = "".join(lines[len(frames) :][:1])
         is_excused = error.startswith(LIMITS) and (is_loading or not is_ours)

@@ -121,8 +121,8 @@ class Sweep(Operation):
         return {"label": label, "parallel": chance.choice((0, 2))}
 
     def command(self, world: World, options: Options) -> list[str]:
-        journal = world.site.journal(world, options["label"])
-        command = f'echo "start {world.site.attempt}" >> {journal}; echo {{x}}'
+        journal, attempt = world.site.journal(world, options["label"]), world.site.attempt
+        command = f'echo "start {attempt}" >> {journal}; echo {{x}}; echo "end {attempt}" >> {journal}'
         flags = ["--max-parallel", str(options["parallel"])] if options["parallel"] else []
         names = ["-j", options["label"], "--sweep", "x=1..5", "--detach", "--cpu", "1"]
         return [PAI, "job.sub", command, *names, *flags, *world.site.job_flags]
