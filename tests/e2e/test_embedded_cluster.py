@@ -24,7 +24,7 @@ def facts(shell):
 
 def test_five_first_commands_at_once_start_one_server(shell):
     racing = [shell.start("inv", "job.list", "-o", "json", fresh=True) for _ in range(5)]
-    ends = [process.communicate(timeout=90) for process in racing]
+    ends = [process.communicate(timeout=250) for process in racing]
     assert [process.returncode for process in racing] == [0] * 5, ends
     assert sum("started the embedded cluster" in err for _, err in ends) == 1
     assert all(json.loads(out) == [] for out, _ in ends)
