@@ -258,7 +258,7 @@ def test_following_a_job_reports_its_retry(cluster):
 
 def test_following_a_job_reports_what_it_waits_for(cluster):
     much = ("--cpu", str(4 * (os.cpu_count() or 1)), "--memoryMB", "64")
-    cluster.ok("job.sub", "sleep 100", "-j", "greedy-one", *much)
+    cluster.ok("job.sub", "sleep 600", "-j", "greedy-one", *much)
     process = cluster.start("inv", "job.sub", "echo begun", "-j", "queued-one", *much, "--follow")
     lines = iter(process.stderr.readline, "")
     reason = "job queued-one is WAITING: it asks for more than the cluster has"
@@ -272,7 +272,7 @@ def test_following_a_job_reports_what_it_waits_for(cluster):
 
 def test_a_waiting_job_has_a_place_and_can_be_moved_to_the_front(cluster):
     much = ("--cpu", str(4 * (os.cpu_count() or 1)), "--memoryMB", "64")
-    cluster.ok("job.sub", "sleep 100", "-j", "greedy-two", *much)
+    cluster.ok("job.sub", "sleep 600", "-j", "greedy-two", *much)
     until(lambda: cluster.ok("job.status", "greedy-two", "-o", "json").json()["state"] == "RUNNING")
     cluster.ok("job.sub", "true {x}", "--sweep", "x=1,2", "-j", "turns", "--detach", *much)
     cluster.ok("job.sub", "true now", "-j", "turns-last", "--priority", "low", *much)
