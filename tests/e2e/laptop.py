@@ -89,8 +89,8 @@ class Laptop:
 
     def kill_tunnel(self) -> None:
         """Kill the process that keeps the connection; a command that runs may start another at once."""
-        until(lambda: len(self.tunnels()) == 1)
-        kill(*self.tunnels())
+        [pid] = until(lambda: len(found := self.tunnels()) == 1 and found)
+        kill(pid)
 
 
 @contextlib.contextmanager

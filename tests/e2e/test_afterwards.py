@@ -239,8 +239,8 @@ def test_why_explains_a_failure(finished, name):
 
 def test_why_explains_waiting_running_and_stopped_jobs(cluster):
     cpus = str(4 * (os.cpu_count() or 1))
-    first = submit(cluster, "sleep 100", "-j", "greedy", "--cpu", cpus, "--memoryMB", "64")
-    second = submit(cluster, "sleep 100", "-j", "patient", "--cpu", cpus, "--memoryMB", "64")
+    first = submit(cluster, "sleep 600", "-j", "greedy", "--cpu", cpus, "--memoryMB", "64")
+    second = submit(cluster, "sleep 600", "-j", "patient", "--cpu", cpus, "--memoryMB", "64")
     until(lambda: cluster.ok("job.why", first).out.startswith("greedy is RUNNING: it runs"))
     deadline = time.monotonic() + 60
     while "more than" not in (waiting := cluster.ok("job.why", second, "-o", "json").json())["why"]:

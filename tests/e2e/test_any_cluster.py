@@ -45,6 +45,8 @@ def test_a_job_goes_where_it_can_start_now_else_to_the_shortest_queue(clusters):
     assert "cluster local has the shortest queue of those that can run it: it asks for 1 CPU" in ran.err
     clusters.ok("job.stop", "-y", "hog")
     clusters.ok("job.stop", "-y", "hog", "queued", "-a", "lab")
+    clusters.inv("job.wait", "hog")  # the next tests need free clusters
+    clusters.inv("job.wait", "hog", "queued", "-a", "lab")
 
 
 def test_a_cluster_that_cannot_run_a_job_is_never_chosen(clusters):
@@ -80,6 +82,7 @@ def test_job_files_and_programs_choose_too(clusters):
         clusters.ok("job.sub", "true", "-j", "from-file", "--preview", "-o", "yaml").out
     )
     assert "cluster lab can start it now" in clusters.ok("job.submit", "file.yaml", "-a", "any").err
+    clusters.ok("job.wait", "from-file", "-a", "lab")  # it may need all of it
     program = "from openpai_tasks import submit; print(submit('true', cluster='any').backend.cluster.alias)"
     assert clusters.run("python", "-c", program).out == "lab\n"
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.timeout(600)  # the first test runs all programs
 PY = "python3 -S"
 
 
@@ -292,7 +293,7 @@ def explained(cluster):
         limit = ("--max-time", "1s") if name == "time" else ()
         words += ["job.sub", command, "-j", name, "--memoryMB", "64", *sources, *limit]
     cluster.ok(*words)
-    cluster.inv("job.wait", *PROGRAMS)
+    cluster.inv("job.wait", *PROGRAMS, timeout=250)
     return {one["name"]: one for one in json.loads(cluster.ok("job.why", *PROGRAMS, "-o", "json").out)}
 
 

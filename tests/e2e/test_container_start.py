@@ -132,6 +132,7 @@ def test_an_idle_container_ends_and_job_why_says_so(cluster):
 def test_container_stop_stops_only_containers_of_container_start(shell):
     shell.ok("container.start", "--no-shell", "-j", "tr-box")
     shell.ok("job.sub", "sleep 600", "-j", "tr-job", "--ssh")
+    until(lambda: state(shell, "tr-job") == "RUNNING")
     ran = shell.inv("container.stop", "tr-box", "tr-job")
     assert (ran.code, ran.out) == (120, "")
     assert ran.err == "error: job 'tr-job' was not started by container.start; use `inv job.stop tr-job`\n"

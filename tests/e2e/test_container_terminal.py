@@ -26,7 +26,7 @@ def shell(tmp_path_factory):
     shell = make_shell(tmp_path_factory.mktemp("terminal"))
     shell.environment.update(SMALL)
     shell.ok("cluster.start")
-    shell.ok("container.start", "--no-shell", "-j", "seen", "--timeout", "10m")
+    shell.ok("container.start", "--no-shell", "-j", "seen", "--timeout", "1h")
     yield shell
     shell.ok("cluster.stop")
 

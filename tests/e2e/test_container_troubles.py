@@ -21,7 +21,7 @@ def inside(tmp_path_factory):
     shell = make_shell(tmp_path_factory.mktemp("troubles"))
     shell.environment["HOME"] = str(tmp_path_factory.mktemp("user"))
     shell.ok("cluster.start")
-    shell.ok("job.sub", "sleep 600", "-j", "train", "--ssh", "--cpu", "1")
+    shell.ok("job.sub", "sleep 1h", "-j", "train", "--ssh", "--cpu", "1")
     until(lambda: shell.inv("container.run", "train", "--", "true").code == 0)
     yield shell
     shell.ok("cluster.stop")

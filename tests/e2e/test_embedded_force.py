@@ -107,9 +107,9 @@ def test_other_process_with_the_recorded_pid_is_never_killed(shell, force):
     shell.ok("cluster.start")
     pid = facts(shell)["pid"]
     with bystander() as other:
-        for name in ("server.json", "server.lock"):
-            path = shell.home / "local" / name
-            path.write_text(path.read_text().replace(str(pid), str(other.pid)))
+        folder = shell.home / "local"
+        (folder / "server.json").write_text(json.dumps({**facts(shell), "pid": other.pid}))
+        (folder / "server.lock").write_text(f"{other.pid}\n")
         if force:
             os.kill(pid, signal.SIGSTOP)
         try:

@@ -11,7 +11,7 @@ from openpai_tasks.sdk.sweeps import records as sweep_records
 ALIASES = "\n".join(
     ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))]
 )
-TIMEOUT = 20  # seconds; some of these took minutes
+TIMEOUT = 60  # seconds; some of these took minutes
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ const config = {
 };
 
 async function until(client, states) {
-  for (let tries = 0; tries < 400; tries += 1) {
+  for (let tries = 0; tries < 1200; tries += 1) {
     const job = await client.job.get(username, 'old-js');
     if (states.includes(job.jobStatus.state)) {
       return job;

@@ -34,7 +34,7 @@ function text(path) {
 }
 
 async function until(client, name, states) {
-  for (let tries = 0; tries < 400; tries += 1) {
+  for (let tries = 0; tries < 1200; tries += 1) {
     const job = await client.job.getJob(username, name);
     if (states.includes(job.jobStatus.state)) {
       return job;

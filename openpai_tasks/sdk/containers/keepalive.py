@@ -36,7 +36,7 @@ pai_is_time() {
 """
 _STAY = """\
 (umask 077 && mkdir -p "$pai_state") || exit 1
-rm -f "$pai_state/idle" "$pai_state/quiet" "$pai_state/limit"
+rm -f "$pai_state/{deadline}" "$pai_state/idle" "$pai_state/quiet" "$pai_state/limit"
 pai_watcher= pai_end= pai_stop=0
 pai_used=$(date +%s)
 pai_keep() {{
@@ -51,9 +51,10 @@ pai_later() {{
     pai_keep "$pai_deadline"  # the file must show the deadline that counts
   fi
 }}
-pai_keep $(($(date +%s) + {seconds})) || exit 1
 echo "this container runs for {seconds} s; keep it longer with \\`{extend} ${{PAI_JOB_NAME#*~}}\\`"
 """
+_KEEP = "pai_keep $(($(date +%s) + {seconds})) || exit 1\n"
+"""After ``limit`` is written: a login that finds the deadline reads both."""
 _CPU = """\
 pai_stat() {{
   {{ IFS= read -r pai_line <"$1"; }} 2>/dev/null || return 1
@@ -127,7 +128,7 @@ pai_watch() {{
       rm -f "$pai_state/idle"
     elif [ {warn} -gt 0 ] && [ $((pai_time - pai_warned)) -ge {warn} ]; then
       pai_warned=$pai_time
-      echo "$pai_since" >"$pai_state/idle"
+      echo "$pai_since" >"$pai_state/idle.new" && mv -f "$pai_state/idle.new" "$pai_state/idle"
       echo "warning: the GPUs of this container have been idle for $((pai_time - pai_since)) s;" \\
         "free them with \\`{stop_command} ${{PAI_JOB_NAME#*~}}\\`" >&2
     fi
@@ -193,6 +194,7 @@ def command(seconds: int, warn_seconds: int = 0, stop_seconds: int = 0, has_gpus
     limits = [limit for limit in (warn, stop_seconds) if limit]
     stay = _STAY.format(deadline=DEADLINE, seconds=seconds, extend=hints.command("container.extend"))
     watch = _CPU.format(stop=stop_seconds) if stop_seconds else ""
+    watch += _KEEP.format(seconds=seconds)
     if limits:
         watch += _GPU.format(busy=BUSY_PERCENT) if has_gpus else ""
         watch += _WATCH.format(

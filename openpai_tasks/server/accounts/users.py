@@ -205,7 +205,8 @@ def matches_hash(password: str, stored: str) -> bool:
 
 
 def generate_password() -> str:
-    return secrets.token_urlsafe(18)
+    """Return a password that can follow ``--password``: one that begins with ``-`` would be a flag."""
+    return secrets.token_urlsafe(18).replace("-", "_")
 
 
 def _derive(password: str, salt: bytes, cost: int) -> bytes:

@@ -208,6 +208,24 @@ def test_reported_deadline_is_the_effective_one(task: Task, monkeypatch: pytest.
     until(lambda: deadline.read_text() == before)
 
 
+NOTING_GETCONF = """\
+#!/bin/sh
+[ -e "$PAI_WORK_DIR/first" ] || ls "$PAI_WORK_DIR/.pai-container" >"$PAI_WORK_DIR/first"
+echo 100
+"""
+
+
+def test_whoever_finds_the_deadline_finds_the_idle_limit(task: Task) -> None:
+    """It is written only after the CPU time was read, which takes a while on a busy machine."""
+    program = task.folder / "bin" / "getconf"
+    program.parent.mkdir()
+    program.write_text(NOTING_GETCONF)
+    program.chmod(0o755)
+    task.start(600, stop=60)
+    assert (task.folder / "first").read_text() == ""
+    assert task.stay().idle_limit == 60
+
+
 def test_longest_allowed_extension_is_accepted(task: Task) -> None:
     longest = durations.seconds(f"{durations.LONGEST_DAYS}d")
     with pytest.raises(ConfigError, match="--timeout must be at most 3650d"):

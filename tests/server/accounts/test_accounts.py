@@ -62,6 +62,10 @@ except MemoryError:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
+def test_a_generated_password_is_never_taken_for_a_flag() -> None:
+    assert not [found for _ in range(2000) if (found := accounts.generate_password()).startswith("-")]
+
+
 def test_too_little_memory_to_check_a_password_is_reported_as_such() -> None:
     done = subprocess.run([sys.executable, "-c", LITTLE_MEMORY], capture_output=True, text=True, check=False)
     assert done.stdout == "no memory\n", done.stderr
