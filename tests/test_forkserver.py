@@ -46,7 +46,7 @@ def chance(c):
 @task
 def end(c):
     atexit.register(print, "at exit")
-    threading.Thread(target=lambda: (time.sleep(0.1), print("thread"))).start()
+    threading.Thread(target=lambda: (threading.main_thread().join(), print("thread"))).start()
     print("no newline", end="")
     sys.stderr.write("error")
 
