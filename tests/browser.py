@@ -47,7 +47,7 @@ def browser() -> Iterator[Any]:
     expect.set_options(timeout=30_000)  # as all else that waits for a page; otherwise it waits for 5 s
     flags = [*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags, timeout=100_000)
         try:
             yield chromium
         finally:

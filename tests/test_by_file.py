@@ -39,7 +39,7 @@ FILES = {
         import time
         import pytest
 
-        @pytest.mark.timeout(0.2)
+        @pytest.mark.timeout(0.2, func_only=True)
         def test_slow():
             time.sleep(60)
         """,

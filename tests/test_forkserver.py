@@ -46,7 +46,7 @@ def chance(c):
 @task
 def end(c):
     atexit.register(print, "at exit")
-    threading.Thread(target=lambda: (time.sleep(0.1), print("thread"))).start()
+    threading.Thread(target=lambda: (threading.main_thread().join(), print("thread"))).start()
     print("no newline", end="")
     sys.stderr.write("error")
 
@@ -208,13 +208,15 @@ def facts_of_server(folder, **environment):
     try:
         facts = facts_of(process)
         ids = process.joinpath("stat").read_text().rpartition(")")[2].split()[2:4]
-        # without connections, which may be ending, and libraries: newer versions of libffi open their file
+        before = set(open_files(process))
+        ran = shell.ok("job.sub", SHOW_VARIABLES, "-j", "shows", "-f")
+        # without what was open for a moment, without connections, which may be ending, and without libraries:
+        # newer versions of libffi open their file
         files = [
             (number if int(number) < 3 else "", target)
-            for number, target in open_files(process)
+            for number, target in before.intersection(open_files(process))
             if not target.startswith("socket:") and ".so" not in target
         ]
-        ran = shell.ok("job.sub", SHOW_VARIABLES, "-j", "shows", "-f")
         found = {
             **facts,
             "leads its group and session": [int(number) == pid for number in ids],
@@ -243,10 +245,11 @@ def facts_of_portal(folder, **environment):
     (status,) = shell.home.glob("portal/*/server.json")
     process = Path(f"/proc/{json.loads(status.read_text())['pid']}")
     try:
-        files = sorted(target for _, target in open_files(process))
+        before = set(open_files(process))
         with Web() as visitor:
             signed_in = visitor.get(link, timeout=60)
             page = visitor.get(f"{link.partition('/open/')[0]}/clusters", timeout=60)
+        files = sorted(target for _, target in before.intersection(open_files(process)))
         found = {
             **facts_of(process),
             "files": [

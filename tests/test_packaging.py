@@ -44,6 +44,11 @@ CONTENT = [
 ]
 
 
+def not_content(folder, names):
+    """Return the names in a folder that are not copied."""
+    return {"__pycache__", "node_modules"} | (set(names) - set(CONTENT) if Path(folder) == ROOT else set())
+
+
 def build(folder, kind):
     """Build the archive in a folder, and return its path."""
     code = f"import setuptools.build_meta as build; print(build.build_{kind}('dist'))"
@@ -56,10 +61,8 @@ def build(folder, kind):
 def unpacked(tmp_path_factory):
     """The source archive, built and unpacked."""
     folder = tmp_path_factory.mktemp("sdist")
-    # setuptools writes its egg-info into the folder that it builds from
-    subprocess.run(
-        ["cp", "-r", *[ROOT / name for name in CONTENT if (ROOT / name).exists()], folder], check=True
-    )
+    # setuptools writes its egg-info into the folder that it builds from; other tests write bytecode meanwhile
+    shutil.copytree(ROOT, folder, ignore=not_content, dirs_exist_ok=True)
     shutil.unpack_archive(build(folder, "sdist"), folder / "unpacked")
     [top] = (folder / "unpacked").iterdir()
     return top

@@ -25,9 +25,15 @@ STARTS = {
 
 INTERRUPTED_START = """
 import _thread, sys, threading
+from openpai_tasks import compat
 from openpai_tasks.__main__ import main
-timer = threading.Timer(float(sys.argv[1]), _thread.interrupt_main)
-timer.start()
+timer, load = threading.Timer(float(sys.argv[1]), _thread.interrupt_main), compat.load_invoke
+
+def start():  # within the program, which may begin long after this line on a busy machine
+    timer.start()
+    load()
+
+compat.load_invoke = start
 sys.argv = ["pai", "job.sub", "--help"]
 try:
     main()

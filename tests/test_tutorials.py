@@ -2,12 +2,15 @@
 
 import re
 import shutil
+import tempfile
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from traitlets.config import Config
 
+from openpai_tasks.sdk.payloads.notebook_runner import private_transport
 from tests.conftest import make_shell
 from tests.test_docs import commands
 
@@ -55,13 +58,17 @@ def test_tutorial_runs_to_the_end(reader, path):
     shell, home = reader
     shutil.copy(path, shell.project)
     notebook = nbformat.read(shell.project / path.name, as_version=4)
-    client = NotebookClient(
-        notebook,
-        timeout=100,
-        resources={"metadata": {"path": str(shell.project)}},
-        extra_arguments=["--log-level=ERROR"],
-    )
-    client.execute(env={**shell.environment, "HOME": str(home), "IPYTHONDIR": str(home / "ipython")})
+    with tempfile.TemporaryDirectory() as sockets:  # another process may take a port before the kernel does
+        client = NotebookClient(
+            notebook,
+            config=Config(KernelManager=private_transport(sockets)),
+            timeout=100,
+            startup_timeout=100,
+            iopub_timeout=100,  # less may lose outputs of a busy machine
+            resources={"metadata": {"path": str(shell.project)}},
+            extra_arguments=["--log-level=ERROR"],
+        )
+        client.execute(env={**shell.environment, "HOME": str(home), "IPYTHONDIR": str(home / "ipython")})
     for text in EXPECTED[path.name]:
         assert text in displayed_text(notebook), text
 

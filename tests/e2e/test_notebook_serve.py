@@ -67,13 +67,13 @@ class Jupyter:
         body = {"type": kind, "content": content, "format": "json" if kind == "notebook" else "text"}
         self.ask(f"/api/contents/{name}", body, "PUT")
 
-    def channels(self, kernel, token=None):
+    def channels(self, kernel, token=None, timeout=60):
         url = f"{self.base.replace('http', 'ws')}/api/kernels/{kernel}/channels?token={token or self.token}"
-        return websocket.create_connection(url, timeout=60)
+        return websocket.create_connection(url, timeout=timeout)
 
-    def run(self, kernel, code, wait=True):
+    def run(self, kernel, code, wait=True, timeout=60):
         """Run the code, and return what it prints."""
-        with contextlib.closing(self.channels(kernel)) as channel:
+        with contextlib.closing(self.channels(kernel, timeout=timeout)) as channel:
             header = {"msg_id": "m1", "msg_type": "execute_request", "session": "s1", "username": "me"}
             content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
             message = {"header": header | {"version": "5.3"}, "content": content, "channel": "shell"}
@@ -91,7 +91,17 @@ class Jupyter:
 
     def kernel(self, name):
         body = {"path": name, "name": name, "type": "notebook", "kernel": {"name": "python3"}}
-        return self.ask("/api/sessions", body, "POST")["kernel"]["id"]
+        return self.ready(self.ask("/api/sessions", body, "POST")["kernel"]["id"])
+
+    def ready(self, kernel):
+        """Return a kernel that answers: Jupyter starts it again if another process has taken its ports."""
+
+        def answers():
+            with contextlib.suppress(websocket.WebSocketException, OSError):
+                return self.run(kernel, "", timeout=20) == ""
+
+        until(answers, 200)
+        return kernel
 
 
 class Call:
@@ -129,7 +139,7 @@ class Call:
         self.process.send_signal(signal.SIGINT)
         return self.end()
 
-    def end(self, timeout=60):
+    def end(self, timeout=100):
         self.process.communicate(timeout=timeout)
         if self.reader.ident:
             self.reader.join(timeout)
@@ -151,7 +161,7 @@ def calls(cluster):
     )
     browser.chmod(0o755)
     first = Call(
-        *(cluster, "lab", "deep/my book.ipynb", "--sources", "helper.py", "-j", "lab", "--idle", "5m"),
+        *(cluster, "lab", "deep/my book.ipynb", "--sources", "helper.py", "-j", "lab", "--idle", "1h"),
         *("--no-browser", "-o", "json", *SMALL, "-a", "local"),
     )
     second = Call(
@@ -346,13 +356,20 @@ def test_files_of_jupyter_stay_in_the_folder_of_the_job(lab, kernel):
 
 def test_kernels_and_terminals_start_in_the_folder_of_the_job(cluster, lab, kernel):
     root = lab.run(kernel, "import os; print(os.path.dirname(os.getcwd()))").strip()
-    (own,) = [lab.ask("/api/kernels", {"name": "python3"}, "POST")["id"]]
+    own = lab.ready(lab.ask("/api/kernels", {"name": "python3"}, "POST")["id"])
     assert lab.run(own, "import os; print(os.getcwd())").strip() == root
     name = lab.ask("/api/terminals", {}, "POST")["name"]
     until(lambda: {folder_of(one) for one in processes_of_job(cluster, "lab") if is_terminal(one)} == {root})
     for path in (f"/api/terminals/{name}", f"/api/kernels/{own}"):
         with contextlib.suppress(ValueError):  # the response is empty
             lab.ask(path, method="DELETE")
+
+
+def words_of(process):
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""
 
 
 def folder_of(process):
@@ -445,7 +462,7 @@ def test_pull_waits_for_a_slow_server_to_save_the_latest_changes(cluster, lab):
     [saver] = [
         int(entry.name)
         for entry in processes_of_job(cluster, "lab")
-        if b"notebook_server.py\0" in (entry / "cmdline").read_bytes()
+        if b"notebook_server.py\0" in words_of(entry)
     ]
     os.kill(saver, signal.SIGSTOP)
     try:
@@ -551,7 +568,7 @@ def check_that_losing_the_cluster_leaves_the_job_and_says_how_to_reconnect(clust
     call = Call(cluster, "alone", "--reconnect", "late", "--direct", "--no-browser", "-o", "json")
     call.json()
     cluster.ok("cluster.stop", "--keep-jobs")
-    code, err = call.end(60)
+    code, err = call.end()
     way = "`inv notebook.serve --reconnect late` opens it again, `inv job.stop late` stops it"
     assert code == 121 and f"job late continues; {way}" in err.splitlines(), err
     assert err.splitlines()[-1].startswith("error: ") and "Traceback" not in err

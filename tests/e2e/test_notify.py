@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.leaks import files_with
 from tests.scripted import Reply
 from tests.server.workshop import until
 
@@ -32,7 +33,7 @@ def test_the_server_notifies_of_the_end_of_a_job_and_shows_no_address(cluster, r
     for task in ("job.status", "job.config", "job.why"):
         assert PATH not in cluster.ok(task, "fails", "-o", "json").out
     for place in (cluster.project, cluster.home / "local" / "jobs"):
-        assert not [one for one in place.rglob("*") if one.is_file() and PATH in one.read_text("latin-1")]
+        assert not files_with(PATH, place)
 
 
 def test_a_word_that_is_no_address_is_not_the_value_of_the_flag(cluster):

@@ -21,6 +21,8 @@ KINDS = (
     {"hammer", "saw", "drill", "brush"},
 )
 """Words that occur in the same places of the data."""
+WAIT = "import time\nwhile not os.path.exists({0!r}): time.sleep(0.05)\n"
+"""Only jobs that have not ended are listed."""
 SUBMITTED = "Collecting package ... Done\nUploading package ... Done\nStarting kubernetes job ... Done\n"
 
 
@@ -33,6 +35,11 @@ class Laptop:
         self.folder = self.shell.project
         package = self.folder / "job_word_emb"
         shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        self.gate = folder / "gate"
+        train = package / "modules" / "train.py"
+        train.write_text(
+            train.read_text().replace("\nimport os\n", f"\nimport os\n{WAIT.format(str(self.gate))}", 1)
+        )
         (package / "data" / "more").mkdir()
         (package / "data" / "more" / "part-2.txt").write_text("the horse eats grass\n")
 
@@ -59,6 +66,7 @@ def trained(laptop):
     assert "started the embedded cluster" in copied.err  # nothing was configured
     submitted = laptop.ok(WALK)
     listed = laptop.ok("paddlecloud jobs")
+    laptop.gate.touch()
     followed = laptop.ok("paddlecloud logs -f")
     return submitted, listed, followed
 

@@ -13,7 +13,7 @@ from tests.scripted import Reply, Scripted
 API = "/rest-server/api"
 FORWARDED = ("Content-Type", "Authorization", "Range")
 RETURNED = ("Content-Type", "Content-Range")
-SECONDS = 20  # until requests that should be side by side have failed to be
+SECONDS = 60  # until requests that should be side by side have failed to be
 
 
 def call(port, method, path, body="", headers=None):
