@@ -37,7 +37,7 @@ from tests.server.engines import kube_cluster
 from tests.server.engines.contract import WHY, EngineBench, QueueingEngine, task, unique_uid
 from tests.server.engines.kube_cluster import kube_namespace
 from tests.server.engines.slurm_cluster import slurm_cluster
-from tests.server.workshop import GRACE, Workshop, machine, role, until
+from tests.server.workshop import GRACE, WHEN_READY, Workshop, machine, role, until
 
 CONTAINERS = {"docker": DockerEngine, "podman": PodmanEngine}
 DOCKER = pytest.param("docker", marks=pytest.mark.root)
@@ -213,9 +213,10 @@ def test_mount_root_is_empty_if_the_engine_mounts_at_the_root_and_a_missing_log_
 
 
 def test_a_task_can_save_before_its_time_limit_and_ask_to_run_again(bench: EngineBench) -> None:
-    command = "trap 'echo saved; exit 9' TERM; while :; do sleep 0.05; done"
+    command = "trap 'echo saved; exit 9' TERM; : >ready; while :; do sleep 0.05; done"
+    command = WHEN_READY + limit_time(command, 31, requeues=1, grace=30)
     variables = {"PAI_REQUEUES": "0"} | ({} if bench.uses_images else {"PATH": os.environ["PATH"]})
-    end = bench.run("uid", limit_time(command, 31, requeues=1, grace=30), environment=variables)
+    end = bench.run("uid", command, environment=variables)
     assert (end.user_code, end.platform_code, end.stopped) == (REQUEUED, None, False)
     log = bench.log("uid", "all")
     assert "saved" in log and asks_to_run_again(log.encode())
