@@ -27,6 +27,8 @@ from openpai_tasks.server.storages import Storage
 T = TypeVar("T")
 BOOT = Machine.detect().boot
 GRACE = 30.0  # seconds; enough for a task that handles SIGTERM, however busy the machine
+WHEN_READY = 'sleep() { until test -e ready; do command sleep 0.05; done; command sleep "$1"; }\n'
+"""In front of a result of ``limit_time``: the clock begins when the command has created ``ready``."""
 
 
 def until(look: Callable[[], T | None], seconds: float = 60) -> T:

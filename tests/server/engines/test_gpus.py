@@ -27,8 +27,10 @@ Start = Callable[[Path, str], subprocess.Popen[bytes]]
 
 @pytest.fixture(autouse=True)
 def no_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Find only a nvidia-smi that a test writes."""
+    """Find only a nvidia-smi that a test writes; wait for its answer, which counts until the end."""
     monkeypatch.setattr(gpus, "PROGRAM", str(tmp_path / "nvidia-smi"))
+    monkeypatch.setattr(gpus, "SHOW_SECONDS", 60.0)
+    monkeypatch.setattr(gpus, "FRESH_SECONDS", 1000.0)
 
 
 @pytest.fixture

@@ -360,10 +360,10 @@ def test_many_pods_are_mirrored_by_one_watch(bench: PodBench, kube: Kube) -> Non
         for first in range(0, 1000, 20):
             await asyncio.gather(*map(create, range(first, first + 20)))
 
-    asyncio.run_coroutine_threadsafe(create_many(), engine._loop).result(60)  # type: ignore[attr-defined]
-    until(lambda: len(engine._mirror.pods) == 1000)  # type: ignore[attr-defined]
+    asyncio.run_coroutine_threadsafe(create_many(), engine._loop).result(250)  # type: ignore[attr-defined]
+    until(lambda: len(engine._mirror.pods) == 1000, 250)  # type: ignore[attr-defined]
     everything = engine._api.delete(path(kube.namespace, "pods", labelSelector=pods.HOME))  # type: ignore[attr-defined]
-    asyncio.run_coroutine_threadsafe(everything, engine._loop).result(60)  # type: ignore[attr-defined]
+    asyncio.run_coroutine_threadsafe(everything, engine._loop).result(250)  # type: ignore[attr-defined]
     until(lambda: all(pod.is_gone for pod in engine._mirror.pods.values()))  # type: ignore[attr-defined]
 
 
@@ -386,7 +386,7 @@ def test_an_api_server_that_is_away_for_a_while_changes_nothing(bench: PodBench,
     assert [end.user_code for end in bench.all_end([launches[0], new], 90)] == [3, 0]
     assert log_of(launches[0])[1:] == ["end"] and len(log_of(new)) == 1
     until(lambda: pods.pod_name(launches[1].uid) not in kube.names("pods"))
-    assert not (bench.folder.parent / "trouble").exists()
+    until(lambda: not (bench.folder.parent / "trouble").exists())  # a busy machine may lose a connection
 
 
 @pytest.mark.outage

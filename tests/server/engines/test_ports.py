@@ -9,6 +9,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.engines.base import Ports, PortShortage
 from openpai_tasks.server.engines.ports import END, FIRST, PortPool, count, is_bindable
 from openpai_tasks.server.engines.runner.free_ports import OPENPAI_END, hashed_port
+from tests.ports import free_port
 
 UID = "94920b63-f4d6-4c63-b72b-b926b8bc1334"
 TOTAL = END - FIRST
@@ -57,10 +58,10 @@ def test_port_search_wraps_around_to_the_start_of_the_range() -> None:
 
 
 def test_a_port_in_use_is_not_bindable() -> None:
+    port = free_port()
     with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", port))
         other.listen()
-        port = other.getsockname()[1]
         assert not is_bindable(port)
     assert is_bindable(port)
 

@@ -52,7 +52,7 @@ class ImageWorkshop(Workshop):
 
 @pytest.fixture
 def lab(slurm: SlurmCluster, kit: Kit, tmp_path: Path) -> Iterator[ImageWorkshop]:
-    made = ImageWorkshop(tmp_path, machine(), {}, enforce=False, grace=4.0)
+    made = ImageWorkshop(tmp_path, machine(), {}, enforce=False)
     yield made
     made.clean()
     until(lambda: kit.containers() == [])
@@ -183,7 +183,7 @@ def test_a_step_for_pyxis_has_its_gpus_and_ends_with_its_exit_code_or_when_it_is
 
     monkeypatch.setattr(images, "command", command)
     monkeypatch.setattr(images, "find_program", lambda wanted: PYXIS)
-    lab = ImageWorkshop(tmp_path, machine(), {}, enforce=False, grace=30.0)  # Slurm passes signals on slowly
+    lab = ImageWorkshop(tmp_path, machine(), {}, enforce=False)
     try:
         shown = "echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES; exit $PAI_TASK_INDEX"
         roles = {"main": role(shown, gpu=1, instances=2, completion={"minFailedInstances": -1})}

@@ -13,7 +13,7 @@ import pytest
 from openpai_tasks.server.engines.runner import usage
 from openpai_tasks.server.engines.runner.memory import MemoryGroup
 from openpai_tasks.server.engines.runner.usage import Row, UsageRecorder
-from tests.server.engines.test_runner import linux, prepare, start
+from tests.server.engines.test_runner import linux, prepare, result, start
 from tests.server.workshop import until
 
 SPAN = 3 * 86400
@@ -165,6 +165,14 @@ def test_a_container_is_found_by_its_first_process_even_if_this_process_has_not_
             for pid in usage.descendants([own.pid, other.pid]):
                 os.kill(pid, 9)
     assert meter.read(1.0) == {}
+
+
+@linux
+def test_a_task_that_ended_before_the_first_sample_was_not_invisible(tmp_path: Path) -> None:
+    """Its runner stands still until that sample is due."""
+    prepare(tmp_path, "(sleep 2.5; kill -CONT $PPID) & kill -STOP $PPID; exit 3")
+    assert start(tmp_path).wait(60) == 0 and result(tmp_path)["code"] == "3"
+    assert not (tmp_path / "logs/usage").exists()
 
 
 def test_lines_of_nvidia_smi_are_averaged_by_gpu() -> None:

@@ -18,7 +18,7 @@ from openpai_tasks.server.scheduling import idle
 from openpai_tasks.server.scheduling.idle import IdleSpan, IdleWatch, merge_spans, read_span
 from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.state.records import Task
-from tests.server.workshop import Workshop, role, until, workshop
+from tests.server.workshop import WHEN_READY, Workshop, role, until, workshop
 
 __all__ = ["workshop"]  # the fixture
 Make = Callable[..., Workshop]
@@ -51,10 +51,11 @@ def test_job_runs_again_at_its_time_limit_and_then_fails_with_that_cause(worksho
 def test_job_that_finishes_in_its_grace_period_succeeds_and_a_stop_then_is_a_stop(workshop: Make) -> None:
     here = workshop(cpus=4)
     many = policy(requeues=5)
-    ends = "trap 'sleep 0.1; exit 0' TERM; while :; do sleep 0.02; done"
-    slow = "trap 'trap - TERM; echo saving; sleep 60' TERM; while :; do sleep 0.02; done"
-    done = here.submit("done", limit_time(ends, 31, requeues=5, grace=30), extras=many)
-    stopped = here.submit("stopped", limit_time(slow, 61, requeues=5, grace=60), extras=many)
+    loop = ": >ready; while :; do sleep 0.02; done"
+    ends = f"trap 'sleep 0.1; exit 0' TERM; {loop}"
+    slow = f"trap 'trap - TERM; echo saving; sleep 60' TERM; {loop}"
+    done = here.submit("done", WHEN_READY + limit_time(ends, 31, requeues=5, grace=30), extras=many)
+    stopped = here.submit("stopped", WHEN_READY + limit_time(slow, 61, requeues=5, grace=60), extras=many)
     until(lambda: here.tasks(stopped) and "stdout" in here.engine.logs(here.tasks(stopped)[0]))
     until(lambda: "saving" in here.output(stopped))
     here.state.set_execution(stopped, "STOP")

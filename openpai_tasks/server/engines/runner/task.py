@@ -281,6 +281,7 @@ class Runner:
                     continue
                 if pid == self.main:
                     self.status = status
+                    self.usage.due = None  # a later sample would see no process
                 self.peak = max(self.peak, used.ru_maxrss * RSS_UNIT)
                 self.cpu += used.ru_utime + used.ru_stime
         except ChildProcessError:
