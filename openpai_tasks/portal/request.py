@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import threading
@@ -61,9 +62,12 @@ class PortalRequest:
         """The cluster that the page's header links to; on pages about all clusters, the last one."""
         return self.params.get("alias") or self.session.last or self.session.only
 
-    @property
+    @functools.cached_property
     def client(self) -> Backend:
-        """The connection to the cluster that the address names."""
+        """The connection to the cluster that the address names.
+
+        A page that is followed keeps it, as a new one would start an embedded cluster that was stopped.
+        """
         return self.session.client(self.alias)
 
     @property

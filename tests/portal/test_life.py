@@ -192,6 +192,7 @@ def test_open_pages_report_a_stopped_cluster_recover_and_do_not_start_it(own):
     own.ok("cluster.stop")
     for path in ("jobs.live?from=start", "cluster.live", "jobs/x/live", "jobs/x/logs.live"):
         assert list(events(visitor, f"/c/local/{path}")) == ["problem"]
+    assert list(following) == ["problem"]  # also after others have closed the session's connection
     assert not own.ok("cluster.status", "-o", "json").json()["running"]
     with socket.create_server(("127.0.0.1", first)):  # it must be found at another address
         own.ok("cluster.start")
