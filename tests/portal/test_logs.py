@@ -266,8 +266,8 @@ def test_a_log_of_200_mb_is_searched_and_read_by_line_with_few_nodes(cluster, ta
     tab.click("[data-log-more]")
     tab.wait_for_selector("[data-log-found]:text-is('1 of 2,000+ lines')")
     tab.fill("[data-log-search]", "")
-    tab.wait_for_selector(".log-line.hit", state="detached")  # all lines are drawn again: a click would be lost
-    # a link to a line
+    tab.wait_for_selector(".log-line.hit", state="detached")
+    # a link to a line; before all lines were drawn without marks, the click may be lost
     tab.click(".log-number[data-number='5']")
     tab.wait_for_url("**/logs#L5")
     tab.goto(f"{tab.root}/c/local/jobs")
