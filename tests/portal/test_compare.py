@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tests.portal.conftest import FRAMES
 from tests.portal.test_look import FOR_NARROW, FOR_WIDE, SERIOUS_FAULTS
 
 RUN = r"""
@@ -93,6 +94,7 @@ def test_runs_are_selected_in_the_list_and_the_best_is_read_off_the_comparison(t
     assert "image" not in tab.locator(".compared thead").inner_text()
     for width, rules in ((1280, FOR_WIDE), (390, FOR_NARROW)):
         tab.set_viewport_size({"width": width, "height": 900})
+        tab.evaluate(FRAMES)
         assert not tab.evaluate(SERIOUS_FAULTS, rules)
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

@@ -7,6 +7,7 @@ import pytest
 
 import openpai_tasks.portal
 from tests.portal import screenshots
+from tests.portal.conftest import FRAMES
 
 ROOT = Path(__file__).parent.parent.parent
 STATIC = Path(openpai_tasks.portal.__file__).parent / "static"
@@ -80,6 +81,7 @@ def test_no_page_has_a_serious_accessibility_fault(tab):
         for scheme, width, rules in (("light", 1440, FOR_WIDE), ("dark", 390, FOR_NARROW)):
             tab.emulate_media(color_scheme=scheme)
             tab.set_viewport_size({"width": width, "height": 900})
+            tab.evaluate(FRAMES)
             serious = tab.evaluate(SERIOUS_FAULTS, rules)
             assert not serious, f"{path}, {scheme}: {serious}"
             is_narrow = tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
