@@ -78,6 +78,7 @@ def test_it_ends_when_idle_but_not_while_a_page_is_followed(own):
     following = events(Visitor(link(own)), "/c/local/cluster.live")
     assert next(following) == "html"
     started.send_signal(signal.SIGUSR1)
+    own.ok("job.sub", "sleep 600")
     assert next(following) == "html"  # the page is sent again after a pause that is longer
     assert started.poll() is None
     following.close()
