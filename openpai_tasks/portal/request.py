@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import threading
@@ -52,6 +51,7 @@ class PortalRequest:
     files: tuple[UploadFile, ...] = ()
     body: UploadBody | None = None
     """Of the method PUT."""
+    _clients: dict[str, Backend] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def alias(self) -> str:
@@ -62,13 +62,15 @@ class PortalRequest:
         """The cluster that the page's header links to; on pages about all clusters, the last one."""
         return self.params.get("alias") or self.session.last or self.session.only
 
-    @functools.cached_property
+    @property
     def client(self) -> Backend:
         """The connection to the cluster that the address names.
 
         A page that is followed keeps it, as a new one would start an embedded cluster that was stopped.
         """
-        return self.session.client(self.alias)
+        if self.alias not in self._clients:
+            self._clients[self.alias] = self.session.client(self.alias)
+        return self._clients[self.alias]
 
     @property
     def records(self) -> Path:
