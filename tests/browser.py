@@ -13,6 +13,7 @@ from tests.needs import missing
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium") or "/usr/bin/chromium"
 """The one without a user interface needs a third less time."""
 WHY_NOT = missing(*([] if os.access(CHROMIUM, os.X_OK) else ["chromium"]), "playwright")
+PATIENCE = 100_000  # milliseconds that all waits for a page may take on a busy machine
 FLAGS = [
     *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
@@ -44,10 +45,18 @@ def browser() -> Iterator[Any]:
     """Run Chromium until the end of the block; as root it runs without a sandbox."""
     from playwright.sync_api import expect, sync_playwright
 
-    expect.set_options(timeout=30_000)  # as all else that waits for a page; otherwise it waits for 5 s
+    expect.set_options(timeout=PATIENCE)
     flags = [*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags, timeout=100_000)
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags, timeout=PATIENCE)
+        new_context = chromium.new_context
+
+        def new_patient_context(**options: Any) -> Any:
+            context = new_context(**options)
+            context.set_default_timeout(PATIENCE)
+            return context
+
+        chromium.new_context = new_patient_context
         try:
             yield chromium
         finally:

@@ -51,6 +51,7 @@ class PortalRequest:
     files: tuple[UploadFile, ...] = ()
     body: UploadBody | None = None
     """Of the method PUT."""
+    _clients: dict[str, Backend] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def alias(self) -> str:
@@ -63,8 +64,13 @@ class PortalRequest:
 
     @property
     def client(self) -> Backend:
-        """The connection to the cluster that the address names."""
-        return self.session.client(self.alias)
+        """The connection to the cluster that the address names.
+
+        A page that is followed keeps it, as a new one would start an embedded cluster that was stopped.
+        """
+        if self.alias not in self._clients:
+            self._clients[self.alias] = self.session.client(self.alias)
+        return self._clients[self.alias]
 
     @property
     def records(self) -> Path:

@@ -14,6 +14,8 @@ from tests.portal.visitor import Visitor, Web
 __all__ = ["Visitor", "Web"]
 SESSION = re.compile(r"http://[^/]+/c/")
 """Pages of a session; the link that leads there has their path only in its query."""
+FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+"""Waits until plots are drawn again: one frame sees what has changed, the next one draws it."""
 
 
 @pytest.fixture(scope="module")

@@ -78,6 +78,7 @@ def test_it_ends_when_idle_but_not_while_a_page_is_followed(own):
     following = events(Visitor(link(own)), "/c/local/cluster.live")
     assert next(following) == "html"
     started.send_signal(signal.SIGUSR1)
+    own.ok("job.sub", "sleep 600")
     assert next(following) == "html"  # the page is sent again after a pause that is longer
     assert started.poll() is None
     following.close()
@@ -192,6 +193,7 @@ def test_open_pages_report_a_stopped_cluster_recover_and_do_not_start_it(own):
     own.ok("cluster.stop")
     for path in ("jobs.live?from=start", "cluster.live", "jobs/x/live", "jobs/x/logs.live"):
         assert list(events(visitor, f"/c/local/{path}")) == ["problem"]
+    assert list(following) == ["problem"]  # also after others have closed the session's connection
     assert not own.ok("cluster.status", "-o", "json").json()["running"]
     with socket.create_server(("127.0.0.1", first)):  # it must be found at another address
         own.ok("cluster.start")

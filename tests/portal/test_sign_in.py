@@ -176,8 +176,10 @@ def test_malformed_forms_are_refused(guest, request_options):
 
 
 def test_guesses_are_stopped_and_links_still_work(cluster, visitor, guest, account, link):
-    codes = [sign_in(guest, "local", "mallory", WRONG).status_code for _ in range(app.SIGN_INS.count + 1)]
-    assert codes[0] == 403 and codes[-1] == 429
+    codes = []
+    while not codes or codes[-1] == 403:  # one more is allowed after each 30 s
+        codes.append(sign_in(guest, "local", "mallory", WRONG).status_code)
+    assert len(codes) > app.SIGN_INS.count and codes[-1] == 429
     assert Visitor(link()).get("/c/local/jobs").status_code == 200
 
 

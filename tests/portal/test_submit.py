@@ -501,6 +501,7 @@ def test_a_newcomer_pastes_a_job_and_reads_its_log(cluster, tab, tmp_path):
     role = {**GUIDE["taskRoles"][0], "command": f"{wait_for(tmp_path / 'second')}; echo hello from the guide"}
     text = json.dumps({**GUIDE, "taskRoles": [role]}, indent=2)
     cluster.ok("job.sub", wait_for(tmp_path / "first"), "--cpu", "1000", "--job-name", "in-the-way")
+    until(lambda: cluster.ok("job.status", "in-the-way", "-o", "json").json()["state"] == "RUNNING")
     tab.goto(f"{tab.root}/submit.html")
     tab.get_by_role("link", name="Job file").click()
     expect(tab.locator("#verdict")).to_have_text("Valid v2 job")
@@ -622,6 +623,7 @@ def test_the_form_sends_chosen_files_and_copies_its_texts(cluster, tab, tmp_path
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
     tab.goto(f"{tab.root}{HERE}")
     tab.get_by_role("link", name="Form").click()
+    tab.wait_for_url(re.compile("/submit$"))  # and until its script can see the files
     tab.locator("input[data-files]").nth(0).set_input_files(tmp_path / "notes.txt")
     tab.locator("input[data-files]").nth(1).set_input_files(tmp_path / "code")
     expect(tab.locator("[data-uploaded] li")).to_have_count(2)

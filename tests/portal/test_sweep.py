@@ -11,6 +11,7 @@ from openpai_tasks.portal.pages import sweeps
 from openpai_tasks.portal.static_files import address
 from openpai_tasks.render import charts
 from openpai_tasks.sdk.sweeps.results import JobResult
+from tests.portal.conftest import FRAMES
 
 RUN = """
 import json, os
@@ -50,7 +51,6 @@ TICKS = """async ([address, kinds]) => {
     return kinds.map(([low, high, isLog, ...kind]) =>
         ticks(new Scale(low, high, isLog, 0, 1), 6, ...kind).map(([, text]) => text));
 }"""
-FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 HAS_INK = (
     """canvas => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some(Boolean)"""
 )

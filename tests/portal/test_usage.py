@@ -34,7 +34,7 @@ def test_a_job_shows_its_processor_time_and_memory_while_it_runs(cluster, burnt)
         found = rows(cluster, burnt)
         return found if sum(row["cpu"] * row["seconds"] for row in found) > 2.8 else []
 
-    found = until(used)
+    found = until(used, 200)
     assert sum(row["cpu"] * row["seconds"] for row in found) < 4
     assert found[-1]["task"] == "main-0" and 100 << 20 < found[-1]["memory_max"] < 200 << 20
 

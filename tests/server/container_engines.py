@@ -64,7 +64,7 @@ class Kit:
             env={**os.environ, **self.environment, **(environment or {})},
             input=input,
             capture_output=True,
-            timeout=60,
+            timeout=100,
         )
         assert done.returncode == 0, (arguments, done.stderr.decode())
         return done.stdout.decode()
@@ -92,7 +92,7 @@ class Docker(Kit):
             self.daemon = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 100
         while not self._answers():
             if self.daemon.poll() is not None or time.monotonic() > limit:
                 self.end()

@@ -152,7 +152,8 @@ def test_the_failure_of_a_kept_job_is_sent_at_once_and_its_end_is_not(server, re
     assert "MemoryError" in body["cause"] and body["text"].endswith("; its environment is kept")
     server.state.set_execution(job.key, START)
     server.end(server.state.job(job.key))  # the next attempt is news again
-    assert [row["event"] for row in server.pending()] == ["end"]
+    server.wait()
+    assert [one["event"] for one in bodies(receiver)] == ["end", "end"]
 
 
 def test_a_job_that_waits_longer_than_a_time_is_reported_once(server, receiver):

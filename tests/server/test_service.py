@@ -180,7 +180,7 @@ def test_users_tokens_and_jobs_survive_a_kill(own_server: ServerProcess) -> None
 
 
 def test_stopped_server_leaves_only_task_runners(own_server: ServerProcess) -> None:
-    own_server.start()
+    own_server.start("--port", str(free_port()))
     api, name = own_server.admin(), own_server.owner["user"]
     api.run("outlives", "sleep 600")
     api.until(f"{name}~outlives", "RUNNING")

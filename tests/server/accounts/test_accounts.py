@@ -170,7 +170,7 @@ def _forgeries(token: str, key: bytes) -> dict[str, str]:
         "empty": "",
         "one word": "x",
         "dots only": "..",
-        "signature": f"{head}.{payload}.{signature[:-2]}AA",
+        "signature": f"{head}.{payload}.{signature.swapcase()}",
         "payload": f"{head}.{_packed({**claims, 'username': 'root'})}.{signature}",
         "no algorithm": f"{_packed({'alg': 'none'})}.{payload}.",
         "no signature": f"{head}.{payload}.",

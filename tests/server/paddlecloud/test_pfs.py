@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlencode
 import pytest
 
 from openpai_tasks.server.paddlecloud.pfs import tree
+from tests.processes import open_files
 
 BOUNDARY = "8d7b0e5709d756e21e971ff4d9ac3b20"
 FORM = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
@@ -380,7 +381,6 @@ def test_names_that_are_not_utf_8_do_not_break_a_list(area):
 def test_a_failed_move_leaves_no_folder_open(tmp_path):
     (tmp_path / "a").touch()
     (tmp_path / "b").touch()
-    before = len(os.listdir("/dev/fd"))
     with pytest.raises(FileExistsError):
         tree.Tree(tmp_path).move(("a",), ("b", "c"))
-    assert len(os.listdir("/dev/fd")) == before
+    assert not [place for _, place in open_files(Path("/proc/self")) if place.startswith(str(tmp_path))]
