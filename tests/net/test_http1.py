@@ -79,12 +79,12 @@ REFUSED = {
 
 @pytest.fixture
 def pool():
-    with contextlib.closing(ConnectionPool(5.0)) as pool:
+    with contextlib.closing(ConnectionPool(60.0)) as pool:
         yield pool
 
 
 def get(pool, server, method="GET"):
-    answer = pool.request(method, server.uri, "/", {}, exchange=Exchange(5.0))
+    answer = pool.request(method, server.uri, "/", {}, exchange=Exchange(60.0))
     return answer.status_code, answer.content
 
 
