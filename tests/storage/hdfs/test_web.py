@@ -502,6 +502,7 @@ def test_a_url_names_its_name_nodes():
 def test_a_job_gets_the_web_port_that_answers(hdfs, monkeypatch):
     host, _, port = hdfs.name_node.rpartition(":")
     first, last = refusing_port(), refusing_port()
+    monkeypatch.setattr(name_nodes, "PROBE_SECONDS", 60.0)
 
     def urls(*ports):
         for module in (kind, name_nodes):
