@@ -168,7 +168,8 @@ def small_disk(tmp_path):
 def test_full_disk_is_reported_and_leaves_no_incomplete_file(hdfs, store, tmp_path, small_disk):
     store.write("/f", [os.urandom(6 * MEGABYTE)], 6 * MEGABYTE)
     store.write("/small", [b"fits"], 4)
-    code, result, _ = pai(f"webhdfs://root@{hdfs.name_node}{store.root}/*", f"{small_disk}/")
+    source = f"webhdfs://root@{hdfs.name_node}{store.root}/*"
+    code, result, _ = pai("--workers", "1", source, f"{small_disk}/")  # it is full while `/f` is there
     assert code != 0 and result["files"] == 1
     assert [failure["reason"].split(": ")[-1] for failure in result["failed"]] == ["no space left on device"]
     assert os.listdir(small_disk) == ["small"]
