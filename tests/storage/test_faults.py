@@ -111,7 +111,7 @@ def test_data_node_that_stops_responding_is_given_up_in_time(
     content = noise(tmp_path / "f")
     store.write("/g", [content], SIZE)
     bad_connection("stall", TO_SERVER if is_upload else TO_CLIENT, MEGABYTE, times=99)
-    hasty = HdfsStore([hdfs.name_node], "root", root=store.root, timeout=2, retries=QUICK)
+    hasty = HdfsStore([hdfs.name_node], "root", root=store.root, timeout=5, retries=QUICK)
     start = time.monotonic()
     items = (
         plan_copy([at(LocalStore(), tmp_path / "f")], at(hasty, "/"))
