@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from openpai_tasks.net import connection_pool
 from openpai_tasks.net.connection_pool import ConnectionPool
 from openpai_tasks.net.exchange import Exchange
 from openpai_tasks.net.http1 import ProtocolError, StreamedBody
@@ -78,13 +79,14 @@ REFUSED = {
 
 
 @pytest.fixture
-def pool():
-    with contextlib.closing(ConnectionPool(5.0)) as pool:
+def pool(monkeypatch):
+    monkeypatch.setattr(connection_pool, "IDLE_SECONDS", 600.0)  # a machine may stand still for some seconds
+    with contextlib.closing(ConnectionPool(60.0)) as pool:
         yield pool
 
 
 def get(pool, server, method="GET"):
-    answer = pool.request(method, server.uri, "/", {}, exchange=Exchange(5.0))
+    answer = pool.request(method, server.uri, "/", {}, exchange=Exchange(60.0))
     return answer.status_code, answer.content
 
 

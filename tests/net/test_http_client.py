@@ -26,7 +26,7 @@ def _no_proxy(monkeypatch):
 
 def get(client, url, **options):
     """Send a GET, and return its status and its content."""
-    exchange = Exchange(10.0)
+    exchange = Exchange(60.0)
     with client.request("GET", url, exchange, **options) as answer:
         exchange.allow(1 << 20)
         return answer.status_code, b"".join(answer.stream(1 << 16))
@@ -36,7 +36,7 @@ def test_a_connection_is_closed_if_content_is_left():
     with Hostile(lambda request: [OK + b"Content-Length: 5\r\n\r\nhello"]) as server:
         client = HttpClient()
         for _ in range(2):
-            client.request("GET", server.uri, Exchange(10.0)).close()
+            client.request("GET", server.uri, Exchange(60.0)).close()
         assert server.connections == 2
 
 
@@ -50,7 +50,7 @@ def test_nothing_is_sent_to_a_server_of_another_user(serve):
     server = serve({"GET /x": "found"})
     assert get(HttpClient(users=frozenset([os.geteuid()])), f"{server.uri}/x")[0] == 200
     with pytest.raises(ConnectionRefusedError, match="is used by another user's program"):
-        HttpClient(users=frozenset([os.geteuid() + 1])).request("GET", f"{server.uri}/x", Exchange(10.0))
+        HttpClient(users=frozenset([os.geteuid() + 1])).request("GET", f"{server.uri}/x", Exchange(60.0))
     assert len(server.seen) == 1
 
 

@@ -26,7 +26,7 @@ from tests.storage import sharing
 
 JS_SDK = "@microsoft/openpai-js-sdk"
 PACKAGES = {"azurite": "3.35.0", "s3rver": "3.7.1", JS_SDK: "0.1.5"}
-START = 30.0
+START = 90.0
 ACCOUNT, ACCOUNT_KEY = "laboratory", "bm90LXRvLWJlLXNlZW4tYW55d2hlcmU="
 S3_KEY, S3_SECRET = "S3RVER", "S3RVER"  # s3rver accepts no other
 RCLONE_KEY, RCLONE_SECRET = "OPENPAITASKS", "not-to-be-seen-anywhere"

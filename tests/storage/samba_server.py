@@ -20,7 +20,7 @@ from tests.ports import free_ports
 
 USER = getpass.getuser()  # Samba's users are the system's
 PASSWORD = "not-to-be-seen-anywhere"
-START = 20.0
+START = 90.0
 SHARES = """
 [data]
 path = {folder}/data

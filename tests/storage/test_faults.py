@@ -111,7 +111,7 @@ def test_data_node_that_stops_responding_is_given_up_in_time(
     content = noise(tmp_path / "f")
     store.write("/g", [content], SIZE)
     bad_connection("stall", TO_SERVER if is_upload else TO_CLIENT, MEGABYTE, times=99)
-    hasty = HdfsStore([hdfs.name_node], "root", root=store.root, timeout=2, retries=QUICK)
+    hasty = HdfsStore([hdfs.name_node], "root", root=store.root, timeout=5, retries=QUICK)
     start = time.monotonic()
     items = (
         plan_copy([at(LocalStore(), tmp_path / "f")], at(hasty, "/"))
@@ -168,7 +168,8 @@ def small_disk(tmp_path):
 def test_full_disk_is_reported_and_leaves_no_incomplete_file(hdfs, store, tmp_path, small_disk):
     store.write("/f", [os.urandom(6 * MEGABYTE)], 6 * MEGABYTE)
     store.write("/small", [b"fits"], 4)
-    code, result, _ = pai(f"webhdfs://root@{hdfs.name_node}{store.root}/*", f"{small_disk}/")
+    source = f"webhdfs://root@{hdfs.name_node}{store.root}/*"
+    code, result, _ = pai("--workers", "1", source, f"{small_disk}/")  # it is full while `/f` is there
     assert code != 0 and result["files"] == 1
     assert [failure["reason"].split(": ")[-1] for failure in result["failed"]] == ["no space left on device"]
     assert os.listdir(small_disk) == ["small"]

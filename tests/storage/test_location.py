@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -374,7 +375,7 @@ def test_folder_swapped_after_its_path_was_resolved_is_not_looked_into(tmp_path,
         seen = repr(LOOKS[look](store))
     except PaiError:
         seen = ""
-    assert "54321" not in seen
+    assert not re.search(r"\b54321\b", seen)  # a time may contain these digits
     assert os.listdir(tmp_path / "out") == ["f"]
 
 

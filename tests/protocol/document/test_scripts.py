@@ -107,6 +107,7 @@ class TestTimeLimit:
 SAVES = """\
 trap 'sleep 0.1; echo saved; exit {code}' TERM
 echo begun
+: >begun
 while :; do sleep 0.05; done
 """
 
@@ -116,7 +117,8 @@ def test_command_that_can_be_requeued_saves_before_its_time_limit(tmp_path, shel
     """A script around the program waits for it, and goes on only if it has finished."""
     (tmp_path / "program").write_text(SAVES.format(code=code))
     script = scripts.limit_time("sh program\necho finished", 31, requeues=1, grace=30)
-    done = run(shell, script, tmp_path, PAI_REQUEUES=number)
+    clock = 'sleep() { until [ -e begun ]; do command sleep 0.05; done; command sleep "$1"; }\n'
+    done = run(shell, clock + script, tmp_path, PAI_REQUEUES=number)
     last = "finished\n" if code == 0 else ""
     assert (done.returncode, done.stdout) == (end, f"begun\nsaved\n{last}")
     streams_swapped = f"{done.stderr}{done.stdout}".encode()

@@ -18,6 +18,7 @@ from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.resume import LARGE, open_note
 from openpai_tasks.storage.copying.transfer import is_stale, transfer
+from openpai_tasks.storage.hdfs import store as hdfs_store
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.parts import PART, PART_NAME
@@ -31,6 +32,7 @@ SIZE = LARGE + 12_345
 def own_home(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(retry, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(hdfs_store, "RECOVERY", 100.0)  # a slow data node takes long to report what it has
 
 
 @pytest.fixture

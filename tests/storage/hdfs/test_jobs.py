@@ -81,7 +81,7 @@ def run(shell, text, folder, **environment):
     folder.mkdir(exist_ok=True)
     variables = {"PATH": os.environ["PATH"], "PAI_JOB_NAME": "me~one", **environment}
     return subprocess.run(
-        [*shell, text], cwd=folder, env=variables, capture_output=True, text=True, timeout=60
+        [*shell, text], cwd=folder, env=variables, capture_output=True, text=True, timeout=100
     )
 
 
@@ -450,7 +450,7 @@ def test_files_of_jobs_are_shared_resubmitted_and_cleaned_up(client, gateway, tm
     (here / "train.py").write_text("import os; open(os.environ['PAI_OUTPUT_DIR'] + '/m', 'w').write('0.9')")
     unique = f"hdfs-{os.urandom(3).hex()}"
     start(client, here, "python3 train.py", f"{unique}-a", "train.py")
-    assert lookup.wait(client, f"{unique}-a", 60).state == "SUCCEEDED", b"".join(
+    assert lookup.wait(client, f"{unique}-a", 100).state == "SUCCEEDED", b"".join(
         output.read_output(client, f"{unique}-a", LogChoice())
     )
     found = outputs.find_outputs(client, f"{unique}-a")
@@ -463,14 +463,14 @@ def test_files_of_jobs_are_shared_resubmitted_and_cleaned_up(client, gateway, tm
     again = [asked for asked in gateway.asked if "CREATE" in asked][len(sent) :]
     assert len(again) == 2  # the reference of the second job, at the name node and at the data node
     gate.touch()
-    assert lookup.wait(client, f"{unique}-b", 60).state == "SUCCEEDED"
+    assert lookup.wait(client, f"{unique}-b", 100).state == "SUCCEEDED"
 
     original = resubmission.original_from_cluster(client, f"{unique}-a", here)
     submit(
         client,
         resubmission.prepare_resubmission(original, client, JobRequest(name=f"{unique}-c"), quiet),
     )
-    assert lookup.wait(client, f"{unique}-c", 60).state == "SUCCEEDED"
+    assert lookup.wait(client, f"{unique}-c", 100).state == "SUCCEEDED"
     assert outputs.find_outputs(client, f"{unique}-c").read("m", 1 << 30) == b"0.9"
 
     home = job_folders.require_home(client)
@@ -483,7 +483,7 @@ def test_files_of_jobs_are_shared_resubmitted_and_cleaned_up(client, gateway, tm
     home.store.write(home.layout.archive(sha256), [bytes(size)], size)
     made = prepare(client, JobRequest("echo ran", name=f"{unique}-d", image="i", sources=("train.py",)), here)
     client.submit(made.text)  # as it was sent before the archive was damaged
-    assert lookup.wait(client, f"{unique}-d", 60).state == "FAILED"
+    assert lookup.wait(client, f"{unique}-d", 100).state == "FAILED"
     shown = b"".join(output.read_output(client, f"{unique}-d", LogChoice()))
     assert b"error: the sources are damaged" in shown and b"ran" not in shown
 
@@ -502,7 +502,7 @@ def test_stopped_job_keeps_its_output(client, tmp_path):
         assert time.monotonic() < limit
         time.sleep(0.1)
     lookup.stop(client, [name])
-    assert lookup.wait(client, name, 60).state == "STOPPED"
+    assert lookup.wait(client, name, 100).state == "STOPPED"
     assert outputs.find_outputs(client, name).read("m", 1 << 30) == b"0.9\n"
 
 
@@ -520,7 +520,7 @@ def test_notebook_is_available_after_its_job_ended_up_to_the_failed_cell(client,
     with pytest.raises(NotFound, match="no notebook yet; on HDFS, outputs appear when the job ends"):
         results.download_results(results.find_results(client, name), here)
     gate.touch()
-    assert lookup.wait(client, name, 60).exit_code == 1
+    assert lookup.wait(client, name, 100).exit_code == 1
     found = results.find_results(client, name)
     downloaded = results.download_results(found, here)
     run_summary = downloaded.summary

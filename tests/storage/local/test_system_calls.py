@@ -18,8 +18,10 @@ SCRIPT = """if True:
     import sys
     from openpai_tasks.storage.copying.copy import Rules, copy
     from openpai_tasks.storage.copying.plan import plan_sync
+    from openpai_tasks.storage.local import store
     from openpai_tasks.storage.local.store import LocalStore
     from openpai_tasks.storage.location import Location
+    store.umask = lambda second: 0o022  # which would be read once a second
     source, root, times = sys.argv[1:]
     target = Location(LocalStore(root), "/data", "pai://lab/home/data")
     for _ in range(int(times)):

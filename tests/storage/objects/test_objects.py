@@ -25,6 +25,7 @@ from openpai_tasks.storage.retry import CorruptData
 from openpai_tasks.storage.store import StorageSpec, fingerprint
 from tests import memory
 from tests.needs import require
+from tests.sdk.sshd_server import refusing_port
 from tests.storage import object_servers
 from tests.storage.relay import TO_CLIENT, TO_SERVER, Fault, Relay
 from tests.storage.stores import azure_data, s3_data
@@ -122,10 +123,8 @@ def test_error_names_a_missing_bucket(service):
 
 @over("rclone", "azurite")
 def test_unreachable_server_is_an_error_after_some_retries(service):
-    with Relay("127.0.0.1:9") as relay:
-        host = relay.host
     with pytest.raises(Unreachable, match="no answer"):
-        service.open(host).store.stat("/f")
+        service.open(f"127.0.0.1:{refusing_port()}").store.stat("/f")
 
 
 @over("rclone", "azurite")
@@ -527,8 +526,8 @@ def test_sas_token_opens_a_storage_like_a_key(service):
     store = open_storage(StorageSpec("lab", "blobs", "azureBlob", {**data, "accountSASToken": token}))
     put(store, "/f", lambda: [b"1"])
     assert seen(Location(store, "/", "")) == {"f": b"1"}
-    with Relay("127.0.0.1:9") as relay:
-        away = {**data, "accountSASToken": token, "dataStore": f"http://{relay.host}/{data['accountName']}"}
+    address = f"http://127.0.0.1:{refusing_port()}/{data['accountName']}"
+    away = {**data, "accountSASToken": token, "dataStore": address}
     with pytest.raises(Unreachable) as raised:
         open_storage(StorageSpec("lab", "blobs", "azureBlob", away)).stat("/f")
     assert "sig=" not in str(raised.value)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpai_tasks.errors import Denied, NotFound, PathError, Unreachable
+from openpai_tasks.net import connection_pool
 from openpai_tasks.net.log_masking import REQUESTS
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import plan_copy
@@ -156,7 +157,8 @@ def test_each_file_costs_one_request_up_and_one_down(account, service, here):  #
     assert seen(at(here, "back")) == seen(at(here, "tree"))
 
 
-def test_connection_is_used_for_many_requests_and_not_shared_with_a_forked_process(server):
+def test_connection_is_used_for_many_requests_and_not_shared_with_a_forked_process(server, monkeypatch):
+    monkeypatch.setattr(connection_pool, "IDLE_SECONDS", 600.0)
     with Relay(f"127.0.0.1:{server.port}") as relay:
         store = opened(f"http://{relay.host}")
         server.http.RequestHandlerClass.do_HEAD = server.http.RequestHandlerClass.do_GET

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import threading
@@ -240,7 +241,7 @@ def test_concurrent_packs_and_a_reader_never_mix_sets(trees, here):
     mixed, whole = [], []
 
     def pack_on(tree):
-        for number in range(250):
+        for number in itertools.count():
             if number >= 8 and whole:
                 return
             with contextlib.suppress(PaiError):  # the other pack interfered, and that was reported

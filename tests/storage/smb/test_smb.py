@@ -21,6 +21,7 @@ from openpai_tasks.storage.copying.copy import Rules, copy
 from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.location import Location, locate, open_storage
+from openpai_tasks.storage.parts import PART
 from openpai_tasks.storage.smb import connection, files, kind
 from openpai_tasks.storage.smb import names as smb_names
 from openpai_tasks.storage.store import StorageSpec
@@ -421,6 +422,13 @@ def test_many_files_are_copied_over_one_connection(samba, share, here, tmp_path)
     assert seen(at(here, "back")) == seen(at(here, "d"))
 
 
+def until_closed(folder):
+    """Wait until the server has noticed broken connections: a removed part stays as long as it is open."""
+    end = time.monotonic() + 60
+    while any(folder.rglob(f"{PART}*")) and time.monotonic() < end:
+        time.sleep(0.02)
+
+
 @pytest.mark.parametrize("act, way, offset", CUTS)
 def test_broken_connection_is_retried_and_loses_no_data(samba, share, here, tmp_path, act, way, offset):
     plant(here, {"d/big": os.urandom(1_300_003), "d/small": b"s"})
@@ -434,6 +442,7 @@ def test_broken_connection_is_retried_and_loses_no_data(samba, share, here, tmp_
             assert seen(at(here, "back")) == seen(at(here, "d"))
         else:
             assert copy(plan_copy([at(here, "d")], at(there, "d"))).failed == ()
+            until_closed(share[1])
             assert seen(at(share[0], "d")) == seen(at(here, "d"))
         assert not relay.faults and relay.connections == 2
 
@@ -465,17 +474,25 @@ def test_silent_connection_is_given_up_and_replaced(samba, share, tmp_path, monk
 
 
 class Waiting(Watch):
-    """Sets ``reached`` when more than ``count`` bytes have moved, and waits there for ``go_on``."""
+    """Sets ``reached`` when more than ``count`` bytes have moved, and waits there for ``go_on``.
+
+    It pauses before retries until ``is_back``.
+    """
 
     def __init__(self, count):
         super().__init__()
         self._left, self.reached, self.go_on = count, threading.Event(), threading.Event()
+        self.is_back = threading.Event()
 
     def moved(self, count):
         self._left -= count
         if self._left < 0:
             self.reached.set()
             self.go_on.wait(60)
+
+    def wait(self, seconds):
+        self.is_back.wait(100)
+        return super().wait(seconds)
 
 
 def test_network_that_is_cut_at_random_points_leaves_nothing_beside_the_tree(
@@ -494,6 +511,7 @@ def test_network_that_is_cut_at_random_points_leaves_nothing_beside_the_tree(
             with contextlib.suppress(PaiError):
                 copy(plan_copy([at(here, "d")], at(there, "d")), Rules(workers=4))
     assert copy(plan_copy([at(here, "d")], at(share[0], "d"))).failed == ()
+    until_closed(share[1])
     assert seen(share[0]) == seen(here)
 
 
@@ -514,6 +532,7 @@ def test_copy_waits_for_a_server_that_restarts(own_samba, here, way, monkeypatch
     watch.go_on.set()
     time.sleep(0.3)
     server.start()
+    watch.is_back.set()
     copying.join(100)
     assert copied[0].failed == () and copied[0].files == 12
     parts = {name for name in seen(at(target, "back")) if name.startswith(".pai-part")}
