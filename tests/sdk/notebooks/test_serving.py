@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from hashlib import sha256
 from pathlib import Path
@@ -232,6 +233,19 @@ def test_a_cell_that_begins_just_before_the_idle_limit_keeps_the_server(program,
     now = 1060.0
     activity.update()
     assert activity.idle == 0
+
+
+class Interrupted(threading.Event):
+    """An event that a signal handler sets while somebody waits for it, and has its lock."""
+
+    def wait(self, timeout=None):
+        pytest.fail("the handler would wait forever for the lock")
+
+
+def test_a_signal_at_any_moment_ends_the_server(program, places):
+    ended, options = Interrupted(), SimpleNamespace(idle=0, limit=0)
+    ended.set()
+    assert program.watch(SimpleNamespace(), program.Saver(*places, []), ended, options) == program.STOPPED
 
 
 def wait_for(condition):
