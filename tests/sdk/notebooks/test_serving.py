@@ -156,9 +156,9 @@ def test_a_large_source_is_reported_once_and_saved_once_it_is_smaller(
     saver = program.Saver(work, out, ["data.bin", "code.py"])
     saver.begin()
     assert not saver.save_changes() and capfdbinary.readouterr().out == b""
-    for letter in (b"y", b"z"):
-        (work / "data.bin").write_bytes(letter * (3 << 20))
-        (work / "code.py").write_bytes(letter * (2 << 20))
+    for size in (3 << 20, 4 << 20):  # two changes in a short time may have the same date
+        (work / "data.bin").write_bytes(b"y" * size)
+        (work / "code.py").write_bytes(b"y" * size)
         assert saver.save_changes() and not saver.save_changes()
     output = capfdbinary.readouterr().out.decode().splitlines()
     assert sorted(output) == [
