@@ -277,7 +277,7 @@ class Job:
 
     def end(self):
         try:
-            return self.process.communicate(timeout=60)[0]
+            return self.process.communicate(timeout=200)[0]
         finally:
             self.process.kill()
             self.process.wait()
