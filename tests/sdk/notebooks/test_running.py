@@ -655,7 +655,7 @@ def started(folder, name, *words, program=runner.__file__, preexec_fn=None, **en
 
 def executed(folder, name, *words, **options):
     process = started(folder, name, *words, **options)
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=140)
     return process.returncode, out.splitlines(), ZMQ_NOISE.sub("", err)
 
 
