@@ -9,7 +9,7 @@ TRACEBACK = "Traceback (most recent call last)"
 _TOP = re.compile(rf"[╭+][─-]{{1,500}} ({re.escape(TRACEBACK)}|Error) [─-]{{1,500}}[╮+]\s*$")
 _ROW = re.compile(r"[│|] (.*) [│|]\s*$")
 _BORDER = tuple("╭│╰+|")
-_FRAME = re.compile(r"(/.{1,1000}):(\d{1,9})(?: in (.{1,200}))?$")
+_FRAME = re.compile(r"(/.{1,1000}):(\d{1,9})(?: ?in (.{1,200}))?$")  # no space: the place filled a row
 _LONGEST = 500
 """Lines of a box; one that is longer stays as it is."""
 _MOST_LINES = 10

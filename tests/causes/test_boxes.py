@@ -51,6 +51,12 @@ def test_paths_that_are_folded_are_read(tmp_path):
     assert find_cause(run(folder, RICH), 1).headline == CAUSE.format(8)
 
 
+def test_a_path_that_fills_a_row_is_read(tmp_path):
+    lines = run(tmp_path, RICH, COLUMNS=str(len(f"│ {tmp_path}/boom.py:8 │")))
+    assert f"│ {tmp_path}/boom.py:8 │" in lines
+    assert find_cause(lines, 1).headline == CAUSE.format(8)
+
+
 def test_syntax_errors_have_a_second_box(tmp_path):
     program = "from rich.traceback import install\ninstall()\nimport broken\n"
     (tmp_path / "broken.py").write_text("x = (\n")

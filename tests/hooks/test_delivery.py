@@ -112,7 +112,8 @@ def test_a_command_that_fails_or_takes_too_long_is_reported(tmp_path, monkeypatc
     assert not failed.value.again
 
 
-def test_a_desktop_without_notifications_is_reported(tmp_path):
+def test_a_desktop_without_notifications_is_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(delivery, "DESKTOP_SECONDS", 60.0)
     with pytest.raises(DeliveryFailed, match="no desktop with notify-send"):
         deliver(parse({"desktop": True}), FAILED, {"PATH": str(tmp_path)})
     program = tmp_path / "notify-send"

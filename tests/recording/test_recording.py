@@ -23,7 +23,7 @@ def last_screen(picture):
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recording")
-    Shell(ROOT, folder / "home").ok("docs.recording", "--to", str(folder / "session.svg"))
+    Shell(ROOT, folder / "home").ok("docs.recording", "--to", str(folder / "session.svg"), timeout=250)
     return [(folder / name).read_text() for name in ("session.svg", "session-still.svg")]
 
 

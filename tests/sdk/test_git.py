@@ -23,6 +23,8 @@ SETUP = (
     "commit.gpgsign=false",
     "-c",
     "protocol.allow=always",
+    "-c",
+    "maintenance.auto=false",  # which newer versions do in the background, where a copy would see its files
 )
 
 

@@ -524,7 +524,7 @@ def watch(server: JupyterServer, saver: Saver, ended: threading.Event, options: 
     began, activity, is_up = time.monotonic(), Activity(server, options.idle), False
     pause = min(LOOK_SECONDS, options.idle / 5) if options.idle else LOOK_SECONDS
     while True:
-        ended.wait(max(pause, saver.period if saver.period > LOOK_SECONDS else 0))
+        wait_for(ended, max(pause, saver.period if saver.period > LOOK_SECONDS else 0))
         code = exit_reason(server, ended, began, options.limit)
         if code is not None:
             return code
@@ -536,6 +536,13 @@ def watch(server: JupyterServer, saver: Saver, ended: threading.Event, options: 
         if options.idle and activity.idle >= options.idle:
             runner.say(f"idle for {options.idle} s, stopping")
             return 0
+
+
+def wait_for(ended: threading.Event, seconds: float) -> None:
+    """Wait without ``Event.wait``, for whose lock the handler of a signal would wait forever."""
+    limit = time.monotonic() + seconds
+    while not ended.is_set() and (left := limit - time.monotonic()) > 0:
+        time.sleep(min(0.1, left))
 
 
 def exit_reason(server: JupyterServer, ended: threading.Event, began: float, limit: int) -> int | None:

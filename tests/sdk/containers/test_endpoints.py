@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import threading
 import time
 from collections.abc import Callable
 
@@ -46,13 +45,16 @@ def opening(client, server, launched) -> Callable[..., object]:
     return lambda tell: endpoints.open_when_ready(client, RunningJob(JOB, (one,)), one, settings, tell)
 
 
-def test_client_waits_for_a_container_that_was_just_launched(silent, server):
+def test_client_waits_for_a_container_that_was_just_launched(silent, server, monkeypatch):
+    monkeypatch.setattr(endpoints, "START", 100.0)  # a slow machine needs some for the first look
     talk = []
-    late = threading.Timer(1.5, server.start)
-    late.start()
-    with opening(silent, server, int(time.time() * 1000))(talk.append) as remote:
+
+    def tell(line):
+        talk.append(line)
+        server.start()
+
+    with opening(silent, server, int(time.time() * 1000))(tell) as remote:
         assert remote.is_open
-    late.join()
     assert talk == ["main-0 is just starting: waiting for ssh"]
 
 

@@ -31,7 +31,14 @@ CLOCK = """\
 date() { cat "$PAI_WORK_DIR/now"; }
 sleep() { command sleep 0.05; }
 """
-NOTING_CLOCK = CLOCK.replace("now", 'now" | tee -a "$PAI_WORK_DIR/looks')
+NOTES_LOOKS = """\
+sleep() {
+  # pai_since is set only in the process that watches the use
+  [ -n "${pai_since-}" ] || cat "$PAI_WORK_DIR/now" >>"$PAI_WORK_DIR/looks"
+  command sleep 0.05
+}
+"""
+NOTING_CLOCK = CLOCK + NOTES_LOOKS
 EXTENDS_AFTER_LOOK = """\
 cat() {
   command cat "$@"
@@ -101,6 +108,7 @@ class Task:
         self.set_time(now)
         looks, process = self.folder / "looks", self.process
         assert process is not None
+        looks.touch()
         until(lambda: looks.read_text().split().count(str(now)) > 1 or process.poll() is not None)
         return process.poll() is None
 

@@ -21,6 +21,7 @@ from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import packed_set
+from tests.processes import open_files
 from tests.storage.trees import plant
 
 FORMATS = ("tar", "tfrecord", "sequencefile")
@@ -181,8 +182,7 @@ def test_shard_that_is_repaired_meanwhile_is_read_again(folder):
 
 def open_in(folder):
     """Return how many files of the folder this process has open."""
-    handles = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
-    return sum(os.readlink(handle).startswith(str(folder)) for handle in handles if os.path.lexists(handle))
+    return sum(target.startswith(str(folder)) for _, target in open_files(Path("/proc/self")))
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux shows what is open")

@@ -97,6 +97,7 @@ WRITER = """
 import sys
 from openpai_tasks.sdk.jobs import job_cache
 from tests.hostile import client_of
+job_cache.WAIT_SECONDS = 60  # on a slow disk, the other process may write for long
 for number in range(50):
     key = f"{sys.argv[1]}~{number}"
     job_cache.save(client_of("http://lab"), "result", {key: "1"}, {key: number})

@@ -60,7 +60,7 @@ def test_server_in_the_job_does_not_pass_the_token_on_either(code):
 
 def test_jupyter_that_answers_byte_by_byte_is_given_up_in_the_job(monkeypatch):
     monkeypatch.setattr(notebook_server, "ANSWER_SECONDS", 0.1)
-    with Hostile(drip(content(b'{"last_activity": 0}')), 0.01) as server:
+    with Hostile(drip(content(b'{"last_activity": 0}' + b" " * 10_000)), 0.01) as server:
         jupyter = JupyterServer(FLAVOUR, "127.0.0.1", server.port, TOKEN, Path("/"))
         with pytest.raises(TimeoutError, match=r"no complete answer within 0\.1 s"):
             jupyter.get("/api/status")

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from hashlib import sha256
 from pathlib import Path
@@ -155,9 +156,9 @@ def test_a_large_source_is_reported_once_and_saved_once_it_is_smaller(
     saver = program.Saver(work, out, ["data.bin", "code.py"])
     saver.begin()
     assert not saver.save_changes() and capfdbinary.readouterr().out == b""
-    for letter in (b"y", b"z"):
-        (work / "data.bin").write_bytes(letter * (3 << 20))
-        (work / "code.py").write_bytes(letter * (2 << 20))
+    for size in (3 << 20, 4 << 20):  # two changes in a short time may have the same date
+        (work / "data.bin").write_bytes(b"y" * size)
+        (work / "code.py").write_bytes(b"y" * size)
         assert saver.save_changes() and not saver.save_changes()
     output = capfdbinary.readouterr().out.decode().splitlines()
     assert sorted(output) == [
@@ -234,6 +235,19 @@ def test_a_cell_that_begins_just_before_the_idle_limit_keeps_the_server(program,
     assert activity.idle == 0
 
 
+class Interrupted(threading.Event):
+    """An event that a signal handler sets while somebody waits for it, and has its lock."""
+
+    def wait(self, timeout=None):
+        pytest.fail("the handler would wait forever for the lock")
+
+
+def test_a_signal_at_any_moment_ends_the_server(program, places):
+    ended, options = Interrupted(), SimpleNamespace(idle=0, limit=0)
+    ended.set()
+    assert program.watch(SimpleNamespace(), program.Saver(*places, []), ended, options) == program.STOPPED
+
+
 def wait_for(condition):
     limit = time.monotonic() + 60
     while not condition():
@@ -263,7 +277,7 @@ class Job:
 
     def end(self):
         try:
-            return self.process.communicate(timeout=60)[0]
+            return self.process.communicate(timeout=200)[0]
         finally:
             self.process.kill()
             self.process.wait()
@@ -444,8 +458,8 @@ def test_thousands_of_files_that_never_match_do_not_keep_a_pull_busy(places, mon
     missing = {name: entry for name, entry in found.outputs.files.items() if not name.endswith("1.ipynb")}
     found = dataclasses.replace(found, outputs=dataclasses.replace(found.outputs, files=missing))
     slept, clock = [], iter(range(10**6))
-    monkeypatch.setattr(time, "sleep", slept.append)
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    clock_of_the_pull = SimpleNamespace(sleep=slept.append, monotonic=lambda: next(clock))
+    monkeypatch.setattr(pulls, "time", clock_of_the_pull)  # other threads have theirs
     assert len(pulls.pull_changes(found, work).failed) == 600
     assert sum(slept) < 60
 
