@@ -330,7 +330,8 @@ class Supervisor:
             client.send(str(status).encode())
 
     def _kill_child_of(self, file: int) -> None:
-        self._waiting.unregister(file)
+        with suppress(KeyError):  # the process has ended at the same moment, and was reported
+            self._waiting.unregister(file)
         for process, (_, client) in self._children.items():
             if client.fileno() == file:
                 signal.pidfd_send_signal(process, signal.SIGKILL)

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -307,6 +308,23 @@ def test_forgotten_command_does_not_affect_the_next_one(project):
     assert project.start("inv", "facts").wait(60) == 0
     while Path(f"/proc/{pid}").exists():
         time.sleep(0.02)
+
+
+def test_a_command_may_be_forgotten_at_the_moment_at_which_it_ends():
+    supervisor = forkserver.Supervisor()
+    (ours, theirs), (client, control) = (
+        socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)
+    )
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    with client, control:
+        supervisor.add(process.pid, theirs)
+        assert int(ours.recv(100)) == process.pid
+        ours.close()
+        socket.send_fds(client, [b"next"], [0])
+        message, files = supervisor.next_request(control)
+        list(map(os.close, files))
+    assert message == b"next" and process.wait() == 0
 
 
 def test_started_command_ends_with_the_signal_that_it_gets(project):

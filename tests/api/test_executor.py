@@ -197,7 +197,8 @@ def test_as_completed_yields_what_is_done_first(gate):
 
 def test_results_of_a_batch_come_as_soon_as_they_are_written(gate):
     with PaiExecutor(cpu=1, batch=2) as executor:
-        first, second = executor.submit(abs, -1), executor.submit(gate(2))
+        with executor._thread._changed:  # both calls are put before it takes them
+            first, second = executor.submit(abs, -1), executor.submit(gate(2))
         assert first.result() == 1 and first.job == second.job
         assert second.running() and not second.done()
         gate.open()

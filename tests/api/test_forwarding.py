@@ -22,19 +22,21 @@ def page(port):
         return err
 
 
+def forward(job, *ports, **options):
+    """Forward ports, or return None as long as the container's SSH server is just starting."""
+    try:
+        return job.forward(*ports, **options)
+    except Unreachable:
+        return None
+
+
 @needs("ssh")
 def test_ports_are_forwarded_both_ways_until_the_end_of_the_block(project):
     there, back = free_port(), free_port()
     job = submit(SERVE.format(there), ports={"web": there}, ssh=True)
-
-    def forward():
-        try:
-            return job.forward(f"{there}:0", "web:0", reverse=f"{back}:localhost:{there}")
-        except Unreachable:
-            return None
-
     until(lambda: page(there) == b"hello\n")
-    with until(forward) as forwarded:
+    reverse = f"{back}:localhost:{there}"
+    with until(lambda: forward(job, f"{there}:0", "web:0", reverse=reverse)) as forwarded:
         here, labelled = forwarded.ports
         assert here.here != here.there == there == labelled.there
         pages = [page(port) for port in (here.here, labelled.here, back)]  # the container's loopback is ours
@@ -50,7 +52,7 @@ def test_forwarding_ends_with_the_job_and_logs_why(project, caplog):
     there = free_port()
     job = submit(SERVE.format(there), ssh=True)
     until(lambda: page(there) == b"hello\n")
-    forwarded = job.forward(f"{there}:0")
+    forwarded = until(lambda: forward(job, f"{there}:0"))
     assert page(forwarded.ports[0].here) == b"hello\n"
     job.stop()
     assert until(lambda: [line for line in caplog.messages if line.endswith(": forwarding has ended")])

@@ -494,7 +494,7 @@ def test_messages_are_logged(project, caplog):
 def test_hooks_are_notified_of_jobs_of_programs(project, serve):
     receiver = serve({"POST /x": ""})
     job = submit("true", notify=f"slack:{receiver.uri}/x")
-    job.wait()
+    until(lambda: receiver.seen)
     job.resubmit(notify={"post": f"{receiver.uri}/x", "when": "start"}).wait()
     until(lambda: len(receiver.seen) == 2)
     first, second = (json.loads(request.body) for request in receiver.seen)

@@ -17,7 +17,7 @@ from openpai_tasks.errors import PaiError
 from tests.fuzz.target import Target
 
 SECONDS = 1.0  # of processor time
-WAIT = 10.0  # seconds; the machine may be busy
+WAIT = 60.0  # seconds; the machine may be busy
 MEMORY = 200 << 20
 PACKAGE = Path(openpai_tasks.__file__).parent
 

@@ -72,8 +72,10 @@ AGES = {0: "now", 5: "5s ago", 61: "1m ago", 7300: "2h ago", 90_000: "1d ago", 8
 
 
 @pytest.mark.parametrize("seconds", AGES)
-def test_ages_replace_dates_on_a_terminal_only(seconds):
-    at = int((time.time() - seconds) * 1000)
+def test_ages_replace_dates_on_a_terminal_only(terminal, seconds):
+    now = time.time()
+    terminal.setattr(time, "time", lambda: now)
+    at = int((now - seconds) * 1000)
     view, date = table({"name": "train", "submitted": at}, columns=("name", "submitted")), render.when(at)
     assert date in str(view) and date in draw(view)
     assert without_colours(draw(view, ages=True)).split("\n")[1] == f"train  {AGES[seconds] or date[:10]}"

@@ -291,7 +291,7 @@ for number in range(20):
 def test_concurrent_writers_in_several_processes_lose_nothing(registry):
     names = ("a", "b", "c")
     writers = [subprocess.Popen([sys.executable, "-c", ADD_MANY, name]) for name in names]
-    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    assert [writer.wait(250) for writer in writers] == [0, 0, 0]
     expected = {f"{name}-{number}" for name in names for number in range(20)}
     assert {cluster.alias for cluster in registry.clusters()} == expected
     for alias in expected:

@@ -102,7 +102,8 @@ class Relay:
         reset(target)
 
     def _send(self, target: socket.socket, piece: bytes, way: str, drips: bool) -> None:
-        self.moved[way] += len(piece)
+        with self._lock:
+            self.moved[way] += len(piece)
         for part in [piece[i : i + 1] for i in range(len(piece))] if drips else [piece]:
             target.sendall(part)
 

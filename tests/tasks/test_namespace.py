@@ -113,7 +113,9 @@ def test_ctrl_c_ends_with_130(shell):
 
     (shell.project / "tasks.py").write_text(
         "import time\nfrom openpai_tasks.tasks import namespace, task\n"
-        "@task\ndef wait(c):\n    print('waiting', flush=True)\n    time.sleep(60)\nns = namespace(wait)\n"
+        "@task\ndef wait(c):\n    print('waiting', flush=True)\n"
+        "    while True:  # Ctrl-C just before one long wait would not end it\n        time.sleep(0.01)\n"
+        "ns = namespace(wait)\n"
     )
     for program in ("inv", "pai"):
         process = shell.start(program, "wait")

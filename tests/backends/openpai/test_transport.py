@@ -15,6 +15,7 @@ from tests import hostile
 from tests.hostile import Hostile
 from tests.scripted import Reply, Scripted
 from tests.sdk.clusters.test_known import certificate  # noqa: F401
+from tests.server.conftest import wait_for
 
 USER = "/rest-server/api/v1/user/alice"
 JOBS = "/rest-server/api/v2/jobs"
@@ -178,4 +179,5 @@ def test_silent_server_times_out_once_and_the_error_names_the_setting():
     with Hostile(lambda request: []) as server:
         with pytest.raises(Unreachable, match=r"no data arrived within 2 s \(the setting http-timeout\)"):
             hostile.client_of(server, 2.0).user_info("alice")
+        wait_for(lambda: server.connections)  # its thread may be slower than the client
         assert server.connections == 1

@@ -5,14 +5,14 @@ import math
 from array import array
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies
+from hypothesis import given, strategies
 
 from openpai_tasks.sdk.jobs import metric_points
 from openpai_tasks.sdk.jobs.metric_points import MOST_KEPT, PointColumns
 from openpai_tasks.sdk.jobs.metrics import summarise
+from tests.properties.mutations import steady
 
 values = strategies.lists(strategies.floats() | strategies.integers(-3, 3), min_size=1, max_size=400)
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 sizes = strategies.lists(strategies.integers(1, 90), max_size=9)
 
 
@@ -40,7 +40,7 @@ def same(one, other):
     return repr(one) == repr(other)  # NaN is not equal to itself
 
 
-@settings(PATIENT)
+@steady(100)
 @given(values, sizes)
 def test_a_thinned_metric_has_its_exact_numbers_and_extremes(numbers, pieces):
     whole, thinned = columns(numbers, False), columns(numbers, True, pieces)
@@ -55,7 +55,7 @@ def test_a_thinned_metric_has_its_exact_numbers_and_extremes(numbers, pieces):
     assert [point.step for point in kept] == sorted(point.step for point in kept)
 
 
-@settings(PATIENT, max_examples=30)
+@steady(30)
 @given(values, sizes, values)
 def test_kept_points_can_be_extended(numbers, pieces, more):
     found = PointColumns.from_json(json.loads(json.dumps(columns(numbers, True, pieces).as_json())))

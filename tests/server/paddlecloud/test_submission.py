@@ -7,7 +7,7 @@ import sqlite3
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openpai_tasks.errors import ApiError
@@ -20,6 +20,7 @@ from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state import state
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.schema import add_columns
+from tests.properties.mutations import steady
 
 GPU_QUOTA = "exceeds the quota of GPU: request: 3, usage: 0, limit: 2"
 LEAST = {"entry": "true", "datacenter": "local"}
@@ -138,7 +139,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 )
 
 
-@settings(deadline=None)
+@steady(100)
 @given(entry=TEXTS, topology=TEXTS)
 def test_any_entry_reaches_the_shell_unchanged(entry, topology):
     wanted = read_submission({**LEAST, "entry": entry, "topology": topology})
@@ -159,7 +160,7 @@ KEYS = st.sampled_from(
 )
 
 
-@settings(deadline=None)
+@steady(100)
 @given(body=st.dictionaries(KEYS, VALUES) | VALUES)
 def test_any_json_is_a_submission_or_refused_in_one_line(body):
     try:
