@@ -21,7 +21,8 @@ CELLS = 20
 Execution = Callable[[Path, Path], list[str]]
 """The command line that executes the first notebook and writes the second one."""
 
-NBCONVERT = ("nbconvert", "--to", "notebook", "--execute")
+# The sockets of the kernel are files in the working folder: another process may take a port before it does.
+NBCONVERT = ("nbconvert", "--to", "notebook", "--execute", "--KernelManager.transport=ipc")
 PEERS: Mapping[str, Execution] = {
     "papermill": lambda source, target: ["papermill", "--no-progress-bar", str(source), str(target)],
     "nbclient": lambda source, target: [*NBCONVERT, str(source), "--output", str(target)],

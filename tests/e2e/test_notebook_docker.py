@@ -77,8 +77,8 @@ def test_notebook_runs_in_the_image_until_a_cell_fails(shell):
 
 
 def test_jupyter_serves_from_the_image_until_it_is_idle(shell):
-    words = ("--python", "jupyter-python", "--direct", "--idle", "8s", "--wait", "60s")
-    ran = shell.ok("notebook.serve", "book.ipynb", "-j", "served", *SMALL, *words)
+    words = ("--python", "jupyter-python", "--direct", "--idle", "8s", "--wait", "200s")
+    ran = shell.ok("notebook.serve", "book.ipynb", "-j", "served", *SMALL, *words, timeout=250)
     assert "job served serves Jupyter" in ran.err and "/?token=" in ran.out
     assert shell.ok("job.status", "served", "-o", "json").json()["state"] == "SUCCEEDED"
 
@@ -95,8 +95,8 @@ def test_code_of_version_1_is_where_old_guides_look_for_it(shell):
 
 
 def test_an_image_without_sshd_is_reported_without_waiting(shell):
-    words = ("--python", "jupyter-python", "--wait", "50s")
-    ran = shell.inv("notebook.serve", "book.ipynb", "-j", "closed", *SMALL, *words)
+    words = ("--python", "jupyter-python", "--wait", "200s")
+    ran = shell.inv("notebook.serve", "book.ipynb", "-j", "closed", *SMALL, *words, timeout=250)
     shell.ok("job.stop", "closed")
     last = ran.err.splitlines()[-1]
     assert ran.code == 121 and "the image has no sshd" in last, ran

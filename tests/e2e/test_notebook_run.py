@@ -58,7 +58,7 @@ def sent(cluster):
             "--to",
             PRINTED,
         ),
-        ("sleeps.ipynb", "-j", "limited", "--to", "ipynb", "--max-time", "40s"),
+        ("sleeps.ipynb", "-j", "limited", "--to", "ipynb", "--max-time", "70s"),
     )
     cluster.ok(*(word for line in lines for word in ("notebook.run", *line, *SMALL, "--detach")))
     return cluster
@@ -208,7 +208,7 @@ def test_ctrl_c_leaves_the_job_running_and_its_results_can_be_fetched(sent):
         if line.startswith("cell 2 of 3"):
             break
     process.send_signal(signal.SIGINT)
-    messages = process.communicate(timeout=30)[1]
+    messages = process.communicate(timeout=100)[1]
     assert process.returncode == 130 and "job left continues; `inv notebook.fetch left` fetches" in messages
     ran = sent.ok("notebook.fetch", "left")
     assert "job left is RUNNING, and cell 2 of 3 is running" in ran.err
@@ -260,10 +260,11 @@ def test_parameters_override_their_defaults_and_files_of_the_user_are_never_repl
     cluster.ok("notebook.fetch", "v2")
     assert beside.read_text() == "edited" and not mine.with_name("own.v2.remote-3.ipynb").exists()
     assert outputs(mine.with_name("own.v2.remote-2.ipynb"))[3] == "0.3\n"
-    lines = ran.err.splitlines()  # the program's output is not mistaken for progress or errors
-    at = lines.index("cell 3 of 6: import os")
+    # The program's output is not mistaken for progress or errors; the kernel may pass it on a moment later.
     printed = {"notebook: cell 7 of 7: hoho", "error: sub", "error: by sh"}
-    assert set(lines[at + 1 : at + 4]) == printed and lines[at + 4] == "cell 4 of 6: print(lr)", ran
+    lines = ran.err.splitlines()[ran.err.splitlines().index("cell 3 of 6: import os") :]
+    assert printed <= set(lines)
+    assert [line for line in lines if line not in printed][1] == "cell 4 of 6: print(lr)", ran
 
 
 def test_a_failed_download_of_a_very_long_name_can_be_repeated_to_another_folder(cluster, tmp_path):
@@ -290,7 +291,7 @@ def test_what_a_job_waits_for_is_reported(cluster):
     lines = iter(process.stderr.readline, "")  # before the scheduler has looked at it, it is merely queued
     assert any(line.startswith(reason) for line in lines)
     process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=30)[1]
+    rest = process.communicate(timeout=100)[1]
     cluster.ok("job.stop", "queued", "greedy")
     assert process.returncode == 130 and "WAITING" not in rest and "job queued continues" in rest
 
