@@ -123,8 +123,9 @@ def test_a_gang_of_which_a_part_has_no_node_gives_back_the_nodes_of_the_others(
     bench.engine.start(*together)
     until(lambda: "could not be placed all at once" in bench.reason("gang0"))
     until(lambda: kube.names("pods") == [bench.pod("other")])
+    monkeypatch.setattr(gang, "STUCK_SECONDS", 60.0)  # on a busy machine, they get their nodes slowly
     bench.engine.stop(other)
-    assert [end.user_code for end in bench.all_end(together)] == [0] * 3
+    assert [end.user_code for end in bench.all_end(together, 200)] == [0] * 3
     assert [len(log_of(one)) for one in together] == [1] * 3
     assert all(pods.pod_name(one.uid) not in kube.names("pods") for one in together)  # they had new names
 

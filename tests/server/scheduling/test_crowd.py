@@ -31,9 +31,9 @@ def test_server_killed_while_starting_many_tasks_runs_each_task_once(tmp_path: P
     for least in (TASKS // 12, TASKS // 2):
         with server(tmp_path) as process:
             wait_until_up(process)
-            until(lambda: len(text(count).split()) >= least)  # noqa: B023
+            until(lambda: len(text(count).split()) >= least, 100)  # noqa: B023
     with server(tmp_path):
-        until(lambda: state_of(state, key) in FINAL, 80)
+        until(lambda: state_of(state, key) in FINAL, 100)
     assert state_of(state, key) == "SUCCEEDED"
     assert Counter(text(count).split()) == {str(index): 1 for index in range(TASKS)}
 

@@ -173,7 +173,7 @@ def test_unused_image_is_reported_once(workshop: Make) -> None:
 def test_many_jobs_all_finish(workshop: Make) -> None:
     here = workshop(cpus=2)
     keys = [here.submit(f"job{number}", "true") for number in range(60)]
-    until(lambda: here.state.counts() == {"SUCCEEDED": 60}, 60)
+    until(lambda: here.state.counts() == {"SUCCEEDED": 60}, 200)
     assert here.state.active() == []
     assert here.state.usage() == {}
     assert all("ImageNotUsed" in here.reasons(key) for key in keys)
