@@ -180,6 +180,6 @@ def test_an_open_page_survives_a_stop_and_a_start_of_the_cluster(cluster, tab):
     assert not cluster.ok("cluster.status", "-o", "json").json()["running"]
     cluster.ok("cluster.start")
     tab.locator("#problem").wait_for(state="hidden")
-    cluster.ok("job.sub", "sleep 60", "--job-name", "afterwards")
+    cluster.ok("job.sub", "sleep 600", "--job-name", "afterwards")
     tab.get_by_role("link", name="afterwards").wait_for()
     cluster.ok("job.stop", "afterwards")

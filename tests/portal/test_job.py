@@ -49,7 +49,7 @@ def text(page):
 
 def test_a_waiting_job_is_moved_to_the_front(visitor, cluster):
     for name in ("greedy", "waits-1", "waits-2"):
-        cluster.ok("job.sub", "sleep 100", "-j", name, "--cpu", "999", "--memoryMB", "64")
+        cluster.ok("job.sub", "sleep 600", "-j", name, "--cpu", "999", "--memoryMB", "64")
     until(lambda: cluster.ok("job.status", "greedy", "-o", "json").json()["state"] == "RUNNING")
     page = visitor.get("/c/local/jobs/waits-2").text
     assert "Move to the front" in page and "place 2 of 2 in virtual cluster default" in text(page)

@@ -300,7 +300,7 @@ def test_a_log_of_200_mb_is_searched_and_read_by_line_with_few_nodes(cluster, ta
 
 def test_a_jump_to_lines_that_load_slowly_is_not_undone_by_new_output(cluster, tab, tmp_path):
     gate = tmp_path / "go"
-    more = f"until test -e {gate}; do sleep 0.1; done; seq -f '%g more' 500; sleep 60"
+    more = f"until test -e {gate}; do sleep 0.1; done; seq -f '%g more' 500; sleep 600"
     cluster.ok("job.sub", f"seq -f '%g {'word ' * 48}' 25000; {more}", "-j", "slow")
     tab.goto(f"{tab.root}/c/local/jobs/slow/logs#L14000")
     tab.wait_for_selector("[data-log-status]:has-text('25,000 lines')")

@@ -130,7 +130,7 @@ class SshTarget:
 
     def ssh(self, command: str, *flags: str, send: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            self.argv(*flags, self.address, command), input=send, capture_output=True, timeout=60
+            self.argv(*flags, self.address, command), input=send, capture_output=True, timeout=100
         )
 
     def output_of(self, command: str) -> str:

@@ -86,7 +86,7 @@ def test_an_admin_sees_the_node_and_its_pods(admin: Api, alice: Api, owner: str)
     (node,) = admin.get("/api/v1/kubernetes/nodes").json()["items"]
     assert node["status"]["conditions"] == [{"type": "Ready", "status": "True"}]
     assert code(alice.get("/api/v2/kubernetes/nodes")) == (403, "ForbiddenUserError")
-    admin.run("pods", "sleep 60")
+    admin.run("pods", "sleep 600")
     admin.until(f"{owner}~pods", "RUNNING")
     (pod,) = admin.get("/api/v2/kubernetes/pods?labelSelector=jobName=pods").json()["items"]
     assert pod["status"]["phase"] == "Running"

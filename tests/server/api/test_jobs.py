@@ -217,7 +217,7 @@ def test_only_the_owner_and_admins_may_stop_start_or_tag(
 
 
 def test_a_job_is_stopped_and_started_again_as_a_new_attempt(alice: Api) -> None:
-    alice.run("again", "sleep 60")
+    alice.run("again", "sleep 600")
     alice.until("alice~again", "RUNNING")
     path = "/api/v2/jobs/alice~again/executionType"
     answer = alice.put(path, {"value": "STOP"})

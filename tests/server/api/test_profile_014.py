@@ -223,7 +223,7 @@ def test_secrets_of_a_document_are_masked(guest: Api, pair: Any) -> None:
 
 def test_stopped_job_has_the_exit_code_of_yarn(guest: Api, alice: Api) -> None:
     path = "/api/v1/user/alice/jobs/sleeper"
-    alice.run("sleeper", "sleep 60")
+    alice.run("sleeper", "sleep 600")
     assert until(guest, path, "RUNNING")["jobStatus"]["subState"] == "APPLICATION_RUNNING"
     assert code(guest.put(f"{path}/executionType", {"value": "STOP"})) == (401, "UnauthorizedUserError")
     assert alice.put(f"{path}/executionType", {"value": "STOP"}).status_code == 202
@@ -247,7 +247,7 @@ def test_failed_job_has_the_exit_codes_of_command_and_platform(guest: Api, alice
 def test_deleted_job_is_gone_and_its_name_is_free(guest: Api, alice: Api) -> None:
     path = "/api/v1/user/alice/jobs/again"
     for word in ("one", "two"):
-        alice.run("again", f"echo {word}; sleep 60")
+        alice.run("again", f"echo {word}; sleep 600")
         task = until(guest, path, "RUNNING")["taskRoles"]["main"]["taskStatuses"][0]
         page = task["containerLog"] + "user.pai.stdout"
         assert wait_for(lambda page=page: re.findall("<pre>(.+)</pre>", guest.get(page).text, re.S)) == [

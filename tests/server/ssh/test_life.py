@@ -140,8 +140,9 @@ def test_killed_runner_leaves_no_ssh_process(ssh_server: ServerProcess, api: Api
     session = subprocess.Popen(target.argv(target.address, "echo $$ >there; trap '' HUP; sleep 600 & wait"))
     with target.tunnel():
         wait_for(lambda: (folder / "work" / "there").exists())
+        # the command, the service, two connections
+        wait_for(lambda: len(descendants(runner_of(folder))) >= 4)
         family = descendants(runner_of(folder))
-        assert len(family) >= 4  # the command, the service, two connections
         kill_runner(folder)
         api.until(job, "FAILED")
         assert session.wait(60) == 255

