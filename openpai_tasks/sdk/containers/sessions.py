@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
-from openpai_tasks.errors import Lost, TimedOut, Unreachable
+from openpai_tasks.errors import TimedOut, Unreachable
 from openpai_tasks.sdk.ssh.connection import Remote, send_signal
 from openpai_tasks.storage.copying.progress import Interrupted
 
@@ -156,8 +156,7 @@ def _drain(channel: paramiko.Channel, out: Write, err: Write) -> bool:
 def _exit_code(remote: Remote, channel: paramiko.Channel) -> int:
     if channel.exit_status_ready() and channel.exit_status >= 0:
         return int(channel.exit_status)
-    if not remote.is_open:
-        raise Lost(f"the connection to {remote.target.label} is lost")
+    remote.check()
     return SIGNALLED
 
 

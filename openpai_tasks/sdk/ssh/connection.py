@@ -71,6 +71,13 @@ class Remote:
     def is_open(self) -> bool:
         return not self._closed.is_set() and bool(self._connections) and self._connections[-1].is_connected
 
+    def check(self) -> None:
+        """Raise Lost unless the server answers: a breaking connection seems open when its channels end."""
+        with self.losing():
+            self._transport.global_request("keepalive@openssh.com", wait=True)
+        if not self.is_open:
+            raise Lost(f"the connection to {self.target.label} is lost")
+
     def session(self) -> paramiko.Channel:
         """Open a channel to run something in."""
         import paramiko

@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 
+import paramiko
 import pytest
 
 from openpai_tasks.errors import ConfigError, Lost, TimedOut, Unreachable
@@ -232,6 +233,21 @@ def test_broken_connection_is_detected_at_once(tmp_path):
         with pytest.raises(Lost):
             sessions.run_command(remote, "echo up; sleep 60", lambda up: server.drop(), lambda err: None)
         assert time.monotonic() - began < 40 and not remote.is_open
+
+
+def test_connection_that_is_breaking_while_its_channel_is_closed_is_lost(tmp_path, monkeypatch):
+    def slowly(transport, channel):
+        time.sleep(0.5)
+        unlink(transport, channel)
+
+    unlink = paramiko.Transport._unlink_channel
+    monkeypatch.setattr(paramiko.Transport, "_unlink_channel", slowly)
+    with (
+        sshd_server.running(tmp_path / "sshd") as server,
+        Remote(server.target(tmp_path)).open() as remote,
+        pytest.raises(Lost),
+    ):
+        sessions.run_command(remote, "echo up; sleep 60", lambda up: server.drop(), lambda err: None)
 
 
 def test_server_that_stops_responding_is_given_up(tmp_path, monkeypatch):
