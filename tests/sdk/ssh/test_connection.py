@@ -242,9 +242,12 @@ def test_connection_that_is_breaking_while_its_channel_is_closed_is_lost(tmp_pat
 
     unlink = paramiko.Transport._unlink_channel
     monkeypatch.setattr(paramiko.Transport, "_unlink_channel", slowly)
-    with sshd_server.running(tmp_path / "sshd") as server, Remote(server.target(tmp_path)).open() as remote:
-        with pytest.raises(Lost):
-            sessions.run_command(remote, "echo up; sleep 60", lambda up: server.drop(), lambda err: None)
+    with (
+        sshd_server.running(tmp_path / "sshd") as server,
+        Remote(server.target(tmp_path)).open() as remote,
+        pytest.raises(Lost),
+    ):
+        sessions.run_command(remote, "echo up; sleep 60", lambda up: server.drop(), lambda err: None)
 
 
 def test_server_that_stops_responding_is_given_up(tmp_path, monkeypatch):
