@@ -83,7 +83,7 @@ def test_a_job_by_position(project):
     """One_liner(commands, image, cluster, resources), submit(alias, virtual cluster)."""
     job = Job("old-position").one_liner("echo 1", "python:3", {"cluster_alias": "local"}, SMALL)
     job.submit("local", "default")
-    assert job.wait(timeout=60).state == "SUCCEEDED"
+    assert job.wait(timeout=200).state == "SUCCEEDED"
 
 
 def test_a_job_from_a_file(project):

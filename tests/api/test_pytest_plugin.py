@@ -21,7 +21,7 @@ def test_a_job_of_the_project(pai_cluster):
 
 
 def test_its_unfinished_jobs_are_stopped(pai_cluster):
-    assert Job("left-behind").wait(timeout=30).state == "STOPPED"
+    assert Job("left-behind").wait(timeout=100).state == "STOPPED"
     assert [job.name for job in pai_cluster.jobs("left-*")] == ["left-behind"]
     assert Path(os.environ["OPENPAI_HOME"], "local", "cluster.db").exists()
 

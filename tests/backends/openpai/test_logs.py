@@ -10,6 +10,7 @@ from openpai_tasks.errors import ApiError, ConfigError, Unreachable
 from openpai_tasks.sdk.logs.output import MOST_ATTEMPTS, LogChoice, read_output
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
+from tests.ports import free_port
 from tests.scripted import Reply, Scripted
 
 API = "/rest-server/api"
@@ -295,9 +296,7 @@ def test_without_a_reverse_proxy_the_log_is_read_from_its_node_with_its_log_toke
 
 
 def test_unreachable_node_gives_a_warning_without_the_log_token(serve):
-    node = serve("1.8")
-    server = without_proxy(serve, f"127.0.0.1:{node.port}")
-    node.close()
+    server = without_proxy(serve, f"127.0.0.1:{free_port()}")
     messages = []
     chunks = read_output(
         client_of(server, say=messages.append),

@@ -97,6 +97,7 @@ def test_list_of_storages_shows_no_token(server, shell):
 def test_files_are_opened_from_python(server, shell, folder, monkeypatch):
     for name in ("HOME", "OPENPAI_HOME"):
         monkeypatch.setenv(name, shell.environment[name])
+    fsspec.get_filesystem_class("pai").clear_instance_cache()  # one that knows another home
     url = f"pai://local-paddle/pfs/home/{server.user}/{folder}"
     content = os.urandom(CHUNK + 100)
     with fsspec.open(f"{url}/d/f", "wb") as file:
