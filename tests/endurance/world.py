@@ -370,6 +370,7 @@ class World:
     def _settle(self) -> list[dict[str, Any]]:
         deadline = time.monotonic() + SETTLE
         while True:
+            self.site.administer(self)
             listed = self.pai("job.list", "--limit", "100000", "-o", "json")
             if listed.returncode:
                 self.broken.append(f"the server does not work again by itself: {listed.stderr}")

@@ -75,6 +75,9 @@ class Site:
     def restart_daemons(self, world: World) -> None:
         """Start the engine again after all its processes were killed."""
 
+    def administer(self, world: World) -> None:
+        """Do what only an administrator can do, while the jobs of a history end."""
+
     def leftovers(self, world: World) -> Iterator[str]:
         """Yield what of this history is left outside its folder: containers, pods, jobs of a queue."""
         return iter(())

@@ -119,6 +119,21 @@ class Slurm(Site):
         for name in self.daemons():
             self.restart(name)
 
+    def administer(self, world: World) -> None:
+        """Release jobs that Slurm holds, and nodes that it drains, as a forgotten id was given out again.
+
+        Found by ``inv endure --engine slurm --seed 230022``.
+        """
+        if not self.has_lost_state:
+            return
+        with suppress(AssertionError):  # the controller is just starting
+            for node in self.cluster.run("sinfo", "-h", "-N", "-t", "drain", "-o", "%N").split():
+                self.cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
+            for line in self.cluster.run("squeue", "-h", "-o", "%i %r").splitlines():
+                id, _, reason = line.partition(" ")
+                if reason == "launch failed requeued held":
+                    self.cluster.run("scontrol", "release", id)
+
     def steps(self) -> dict[int, str]:
         """Return the daemons of Slurm's steps with their titles, as ``slurmstepd: [7.batch]``."""
         found = {}

@@ -469,7 +469,7 @@ def test_secrets_are_neither_in_a_script_nor_on_a_command_line(
         ("QOSMaxGRESPerUser", "it would exceed the limit of GPUs that the quality of service allows"),
         ("AssocGrpCpuLimit", "it would exceed the limit of CPUs that your account allows"),
         ("ReqNodeNotAvail, UnavailableNodes:node1", "are down, drained or reserved (ReqNodeNotAvail)"),
-        ("(launch failed requeued held)", "`scontrol release` lets it try again"),
+        ("(launch failed requeued held)", "`scontrol release 7` lets it try again"),
         ("SomethingNew", "SomethingNew"),
     ],
 )

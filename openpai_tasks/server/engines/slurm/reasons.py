@@ -13,7 +13,7 @@ REASONS = {
     "Dependency": "it waits for the end of another job",
     "DependencyNeverSatisfied": "the job that it depends on failed, so it will never start",
     "BeginTime": "it may not start before a certain time",
-    "JobHeldUser": "it is held: `scontrol release` lets it start",
+    "JobHeldUser": "it is held: `scontrol release {id}` lets it start",
     "JobHeldAdmin": "an administrator holds it",
     "Reservation": "it waits for its reservation",
     "PartitionDown": "its partition is down",
@@ -29,7 +29,7 @@ REASONS = {
     "Licenses": "it waits for a licence",
     "InvalidAccount": "its account is not valid",
     "InvalidQOS": "its quality of service is not valid",
-    "launch failed requeued held": "its node could not start it: `scontrol release` lets it try again",
+    "launch failed requeued held": "its node could not start it: `scontrol release {id}` lets it try again",
     "Cleaning": "it was requeued, and its earlier run is being cleaned up",
 }
 """What a reason of ``squeue`` means."""
@@ -67,7 +67,7 @@ REQUEUED = "was put back into the queue by Slurm after it had begun: its node fa
 def why_waiting(row: QueueRow) -> str:
     """Return why a job waits, with the reason as Slurm writes it, and when it is expected to start."""
     reason = row.reason.strip("()").partition(",")[0].strip()[:200]
-    words = REASONS.get(reason) or _limit(reason)
+    words = REASONS.get(reason, "").format(id=row.id) or _limit(reason)
     text = f"{words} ({reason})" if words else reason or "it waits in Slurm"
     expected = re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{5,8}", row.start, re.ASCII)
     return f"{text}; expected to start at {row.start}" if expected else text
