@@ -18,6 +18,8 @@ _SQLITE = (
     "database disk image is malformed",  # also if a read fails with EIO
 )
 _NO_THREAD = "can't start new thread"
+_NO_EXCEPTION = ("error return without exception set", "returned NULL without setting an exception")
+"""How some functions of Python itself end for lack of memory."""
 _NO_LIBRARY = "failed to map segment from shared object"  # for lack of memory, as glibc says
 
 
@@ -29,6 +31,8 @@ def is_shortage(err: BaseException | None) -> bool:
         return str(err).startswith(_SQLITE)
     if isinstance(err, ImportError):
         return _NO_LIBRARY in str(err)
+    if isinstance(err, SystemError):
+        return str(err).endswith(_NO_EXCEPTION)
     return isinstance(err, MemoryError) or (isinstance(err, RuntimeError) and str(err) == _NO_THREAD)
 
 
@@ -44,7 +48,7 @@ def describe(err: BaseException) -> str:
     if isinstance(err, OSError):
         name = f": {os.fsdecode(err.filename)}" if err.filename else ""
         return f"{err.strerror}{name}"
-    return "out of memory" if isinstance(err, ImportError) else str(err) or "out of memory"
+    return "out of memory" if isinstance(err, (ImportError, SystemError)) else str(err) or "out of memory"
 
 
 def missing_folder() -> str:

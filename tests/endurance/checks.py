@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tests.endurance.faults.upgrade import RELEASE
 from tests.endurance.found import OPERATIONS, SITES
-from tests.endurance.traces import LIMITS, OF_PYTHON, tracebacks
+from tests.endurance.traces import LIMITS, tracebacks
 from tests.endurance.world import FINAL, Ran, Record
 
 PROGRAMS = ("call", "map", "store move")
@@ -49,16 +49,12 @@ def violations(record: Record) -> Iterator[str]:
 
 def _is_own(ran: Ran) -> bool:
     """Whether the user's own program has failed, or Ctrl-C or a limit came before our program began."""
-    last, is_program = _last_line(ran), ran.step.kind in PROGRAMS
+    last, is_program = ran.err.rstrip().rpartition("\n")[2], ran.step.kind in PROGRAMS
     if is_program and last.startswith(EXCEPTIONS):
         return True
     has_begun = _has_begun(ran) and not is_program
     is_interrupted = ran.is_killed and last == "KeyboardInterrupt"
-    return last == OF_PYTHON or (not has_begun and (is_interrupted or last.startswith(LIMITS)))
-
-
-def _last_line(ran: Ran) -> str:
-    return ran.err.rstrip().rpartition("\n")[2]
+    return not has_begun and (is_interrupted or last.startswith(LIMITS))
 
 
 def _has_begun(ran: Ran) -> bool:
@@ -70,9 +66,8 @@ def _is_clear(ran: Ran) -> bool:
     """Whether a command that failed says so in one line."""
     if ran.is_killed or ran.code == 0 or ran.step.kind not in COMMANDS:
         return True
-    last = _last_line(ran)
-    if last == OF_PYTHON or (not _has_begun(ran) and last.startswith(LIMITS)):
-        return True  # Python itself could not go on, or start
+    if not _has_begun(ran) and ran.err.rstrip().rpartition("\n")[2].startswith(LIMITS):
+        return True  # Python itself could not start
     lines = [line for line in ran.err.splitlines() if line.startswith("error: ")]
     is_code_of_job = ran.code == ran.step.options.get("code")
     return ran.code > 0 and (len(lines) == 1 or is_code_of_job)

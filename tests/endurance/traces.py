@@ -14,9 +14,8 @@ from pathlib import Path
 from openpai_tasks.settings import home
 
 TRACEBACK = "Traceback (most recent call last)"
-OF_PYTHON = "SystemError: error return without exception set"
-"""How some of Python's own functions end that get no memory, at any place."""
 LIMITS = (
+    "SystemError: error return without exception set",  # some of Python's functions that get no memory
     *("OSError: [Errno 12] ", "OSError: [Errno 24] ", "MemoryError", "RuntimeError: can't allocate lock"),
     "AttributeError: '_UnixSelectorEventLoop' object has no attribute '_ssock'",  # it got no descriptors
 )
@@ -37,7 +36,7 @@ def tracebacks(log: str) -> Iterator[str]:
         is_ours = any("/openpai_tasks/" in line for line in own)
         error = "".join(lines[len(frames) :][:1])
         is_excused = error.startswith(LIMITS) and (is_loading or not is_ours)
-        if not (is_excused or error == OF_PYTHON or LIBRARIES.match(error)):
+        if not (is_excused or LIBRARIES.match(error)):
             yield part + (following if part.endswith("exception:\n\n") else "")  # which this one led to
 
 

@@ -88,6 +88,7 @@ MALFORMED = "database disk image is malformed"  # as SQLite also reports EIO of 
         (sqlite3.DatabaseError(MALFORMED), f"could not: {MALFORMED}"),
         (MemoryError(), "could not: out of memory"),
         (ImportError("x.so: failed to map segment from shared object"), "could not: out of memory"),
+        (SystemError("error return without exception set"), "could not: out of memory"),
     ],
 )
 def test_errors_of_the_machine_are_logged_as_one_line_a_minute(
