@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from openpai_tasks.backends.base import Backend, Say
-from openpai_tasks.errors import ConfigError, NotFound, PaiError
+from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.files.removal import discard
 from openpai_tasks.loopback import lock
 from openpai_tasks.protocol.models import JobInfo
@@ -67,8 +67,13 @@ class EventFiles:
             folder, _, file = path.rpartition("/")
             if MARK in file:
                 run = self._runs.setdefault(folder, self._run(folder))
-                make_private(run)
-                self._add(entry, run / file)
+                try:
+                    make_private(run)
+                    self._add(entry, run / file)
+                except (FileExistsError, NotADirectoryError, IsADirectoryError) as err:
+                    raise PathError(
+                        f"{self.name} has a run and an event file of the same name: {path}"
+                    ) from err
 
     def _run(self, folder: str) -> Path:
         """Return the folder of a run: the first one has the name of the job."""

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from openpai_tasks.errors import ConfigError
+from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.portal.sessions import SESSION_SECONDS, Session, Sessions
 from openpai_tasks.sdk.tensorboard import EventFiles, TensorBoard
 from openpai_tasks.storage.local.store import LocalStore
@@ -59,6 +59,16 @@ def test_links_that_lead_out_of_the_output_are_not_followed(output: Path) -> Non
     (output / "link.tfevents").symlink_to(output.parent / "secret.tfevents")
     event_files(output, in_place=False).update()
     assert b"secret" not in found(output.parent / "runs").values()
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_run_that_has_the_name_of_an_event_file_is_refused(output: Path, in_place: bool) -> None:
+    (output / "tfevents").mkdir()
+    (output / "tfevents" / "a.tfevents").write_bytes(b"a")
+    (output / "first").mkdir()
+    (output / "first" / "tfevents").write_bytes(b"1")
+    with pytest.raises(PathError, match="train has a run and an event file of the same name: tfevents/a"):
+        event_files(output, in_place).update()
 
 
 def test_without_tensorboard_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

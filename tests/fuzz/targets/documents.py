@@ -7,8 +7,11 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,10 @@ from openpai_tasks.sdk.sweeps import grid
 from openpai_tasks.sdk.templates import catalog
 from openpai_tasks.settings import config, registry
 from openpai_tasks.settings.project import load_config
+from openpai_tasks.tasks.framework.invoke_patches import patch_invoke
+from openpai_tasks.tasks.program import PaiProgram, TasksLoader
 from tests.fuzz.feeding import replacing
+from tests.fuzz.scratch import empty_folder, home_folder
 from tests.fuzz.target import Target
 from tests.properties.answers import DOCUMENT, DOCUMENT_V1, RETRYING
 
@@ -94,6 +100,24 @@ def parse_settings(data: bytes) -> None:
         config.project_claims(project, project)
     finally:
         os.chdir(before)
+
+
+def run_program(data: bytes) -> None:
+    """Run commands in a project with these settings; each prints something, or one error."""
+    project, before, path = empty_folder("project"), os.getcwd(), list(sys.path)
+    (project / "invoke.yaml").write_bytes(data)
+    os.chdir(project)
+    patch_invoke()
+    try:
+        for line in (["pai", "config.show"], ["pai", "cluster.list"]):
+            program = PaiProgram(name="pai", binary="pai", binary_names=["pai"], loader_class=TasksLoader)
+            out, err = StringIO(), StringIO()
+            with home_folder({}), redirect_stdout(out), redirect_stderr(err), contextlib.suppress(SystemExit):
+                program.run(line)
+            assert "Traceback" not in err.getvalue(), err.getvalue()
+    finally:
+        os.chdir(before)
+        sys.path[:] = path
 
 
 def parse_defaults(data: bytes) -> None:
@@ -188,6 +212,7 @@ TARGETS = (
     Target("job-v1", parse_v1, (V1,)),
     Target("job-diagnostics", parse_diagnostics, (RETRYING["jobStatus"]["appExitDiagnostics"].encode(),)),
     Target("project-settings", parse_settings, (b"openpai: {cpu: 3}\n", b"run: {echo: true}\n", SETTINGS)),
+    Target("project-program", run_program, (b"openpai: {cpu: 3}\n", b"run: {echo: true}\n", SETTINGS)),
     Target("project-defaults", parse_defaults, (DEFAULTS,)),
     Target("clusters-yaml", parse_clusters, (CLUSTERS,)),
     Target("paddle-config", parse_paddle_config, (PADDLE, OLD_PADDLE)),

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+from typing import Any, cast
 
 from openpai_tasks import runtime
 from openpai_tasks.portal import previews
+from openpai_tasks.sdk import tensorboard
 from openpai_tasks.sdk.containers import keepalive, top
+from openpai_tasks.storage.local.store import LocalStore
+from openpai_tasks.storage.location import Location
 from openpai_tasks.tasks.views import containers
 from tests.fuzz.scratch import empty_folder
 from tests.fuzz.target import Target
@@ -46,6 +51,22 @@ def _checkpoint(data: bytes) -> object:
         return runtime._newest(str(folder))
 
 
+def _event_files(data: bytes) -> object:
+    """Collect the event files of TensorBoard in a job's output folder, which has files with these paths."""
+    store = empty_folder("output")
+    for name in data.split(b"\n")[:20]:
+        parts = [os.fsdecode(part) for part in name.split(b"/") if part not in (b"", b".", b"..")]
+        with contextlib.suppress(OSError, ValueError):  # what no file system allows
+            store.joinpath(*parts[:-1]).mkdir(parents=True, exist_ok=True)
+            store.joinpath(*parts).write_bytes(b"1")
+    place = Location(LocalStore(str(store)), "/", "pai://lab/home/output")
+    for in_place in (True, False):
+        files = tensorboard.EventFiles("train", cast(Any, None), place, empty_folder("runs"), in_place)
+        files.update()
+        files.update()
+    return files.is_empty
+
+
 USAGE = b"""kind group
 at 100.5
 usec 1000000
@@ -75,6 +96,9 @@ TARGETS = (
             b"log\n\xff\xfea\0",
             b"a.svg\n<svg/>",
         ),
+    ),
+    Target(
+        "event-files", _event_files, (b"tensorboard/a/tfevents.1\ntensorboard/b/tfevents.2\nc\ntfevents/x",)
     ),
     Target("container-usage", _top, (USAGE,)),
     Target("checkpoint", _checkpoint, (b'{"data": "00000001-0123abcd", "files": {"": [7, 449999704]}}',)),
