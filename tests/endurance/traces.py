@@ -37,7 +37,9 @@ def tracebacks(log: str) -> Iterator[str]:
         error = "".join(lines[len(frames) :][:1])
         is_excused = error.startswith(LIMITS) and (is_loading or not is_ours)
         if not (is_excused or LIBRARIES.match(error)):
-            yield part + (following if part.endswith("exception:\n\n") else "")  # which this one led to
+            yield part + (
+                following if part.endswith((" exception:\n\n", " occurred:\n\n")) else ""
+            )  # which this one led to
 
 
 def home_violations(folder: Path) -> Iterator[str]:

@@ -6,6 +6,7 @@ Failures of a call have the status 200, since the original client reads the body
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import contextlib
@@ -136,13 +137,16 @@ class PaddleCloudApp(Dispatcher[Route]):
         """Read what the caller is still sending, so that it also reads the answer."""
         assert isinstance(err, ApiError)
         headers, size = err.headers if isinstance(err, RefusedCall) else {}, 0
-        with anyio.move_on_after(SECONDS):
-            with contextlib.suppress(RuntimeError, ClientDisconnect):  # it was read, or nobody waits
-                async for piece in web.stream():
-                    size += len(piece)
-                    if size > READ_LIMIT:
-                        headers = {**headers, **CLOSE}
-                        break
+        with (
+            contextlib.suppress(asyncio.CancelledError),  # the server ends
+            anyio.move_on_after(SECONDS),
+            contextlib.suppress(RuntimeError, ClientDisconnect),  # it was read, or nobody waits
+        ):
+            async for piece in web.stream():
+                size += len(piece)
+                if size > READ_LIMIT:
+                    headers = {**headers, **CLOSE}
+                    break
         return JSONResponse({"detail": str(err)}, err.status or 400, headers)
 
     def _identify(self, web: WebRequest, header: str) -> Identity:
