@@ -3,62 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
-from importlib import metadata
-from pathlib import Path
 
 import pytest
 
 from openpai_tasks import PaiExecutor
 from tests.conftest import make_shell
 from tests.notebook_files import outputs, write
-from tests.server.container_engines import engine_kit, python_files, with_bytecode
+from tests.server.container_engines import JUPYTER_PYTHON, engine_kit, jupyter_files, python_files
 from tests.test_runtime_docs import EXPECTED, PAGE, run_page
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]  # its image takes a while to make
-IMAGE, JUPYTER = "pai/python:1", "/opt/jupyter"
-WITH_JUPYTER = f'#!/bin/sh\nPYTHONPATH={JUPYTER} exec python3 "$@"\n'.encode()
-SYSTEM = ("libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1")
-OPTIONAL = {"debugpy", "jedi"}  # IPython works without them, and they are half of its files
+IMAGE = "pai/python:1"
 SMALL = ("--cpu", "1", "--memoryMB", "256", "--image", IMAGE, "--no-browser")
-
-
-def packages(*names):
-    """Return the installed files of these distributions and of all that they need."""
-    found, left, seen = {}, list(names), set(OPTIONAL)
-    while left:
-        name = re.split(r"[^A-Za-z0-9._-]", left.pop())[0]
-        try:
-            one = metadata.distribution(name)
-        except metadata.PackageNotFoundError:
-            continue
-        if one.name not in seen:
-            seen.add(one.name)
-            left += [need for need in one.requires or () if "extra ==" not in need]
-            inner = [file for file in one.files or () if not {"..", "__pycache__", "tests"} & set(file.parts)]
-            base = Path(one.locate_file(""))
-            files = with_bytecode([base / file for file in inner])
-            found |= {f"{JUPYTER}/{path.relative_to(base)}": content(path) for path in files}
-    return found
-
-
-def content(path):
-    """Return the path of a module, which must keep its time for its bytecode to be valid, or the bytes."""
-    return path if path.suffix in (".py", ".pyc") else path.read_bytes()
-
-
-def system():
-    """Return the libraries that programs within the packages need."""
-    there = (path for name in SYSTEM for path in Path("/usr/lib").glob(f"*-linux-gnu/{name}"))
-    return {str(path): path.read_bytes() for path in there}
 
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory):
     with engine_kit("docker") as kit:
-        jupyter = packages("nbclient", "nbconvert", "ipykernel", "jupyter_server")
-        program = {"/usr/local/bin/jupyter-python": WITH_JUPYTER}
-        kit.make_image(IMAGE, {**system(), **python_files(), **jupyter, **program})
+        kit.make_image(IMAGE, {**python_files(), **jupyter_files("jupyter_server")})
         made = make_shell(tmp_path_factory.mktemp("shell"))
         made.environment |= {**kit.environment, "INVOKE_OPENPAI_LOCAL_ENGINE": kit.name}
         made.ok("cluster.start")
@@ -69,7 +31,7 @@ def shell(tmp_path_factory):
 
 def test_notebook_runs_in_the_image_until_a_cell_fails(shell):
     ran = shell.inv(
-        "notebook.run", "book.ipynb", "-j", "ran", *SMALL, "--python", "jupyter-python", "--to", "ipynb"
+        "notebook.run", "book.ipynb", "-j", "ran", *SMALL, "--python", JUPYTER_PYTHON, "--to", "ipynb"
     )
     assert ran.code == 1 and "cell 2 of 3 of book.ipynb failed: ZeroDivisionError" in ran.err, ran
     shown = ["/usr/local/pai/work\n", "ZeroDivisionError: division by zero", ""]
@@ -77,7 +39,7 @@ def test_notebook_runs_in_the_image_until_a_cell_fails(shell):
 
 
 def test_jupyter_serves_from_the_image_until_it_is_idle(shell):
-    words = ("--python", "jupyter-python", "--direct", "--idle", "8s", "--wait", "200s")
+    words = ("--python", JUPYTER_PYTHON, "--direct", "--idle", "8s", "--wait", "200s")
     ran = shell.ok("notebook.serve", "book.ipynb", "-j", "served", *SMALL, *words, timeout=250)
     assert "job served serves Jupyter" in ran.err and "/?token=" in ran.out
     assert shell.ok("job.status", "served", "-o", "json").json()["state"] == "SUCCEEDED"
@@ -95,7 +57,7 @@ def test_code_of_version_1_is_where_old_guides_look_for_it(shell):
 
 
 def test_an_image_without_sshd_is_reported_without_waiting(shell):
-    words = ("--python", "jupyter-python", "--wait", "200s")
+    words = ("--python", JUPYTER_PYTHON, "--wait", "200s")
     ran = shell.inv("notebook.serve", "book.ipynb", "-j", "closed", *SMALL, *words, timeout=250)
     shell.ok("job.stop", "closed")
     last = ran.err.splitlines()[-1]
@@ -118,7 +80,7 @@ def test_calls_run_in_containers_with_the_python_of_the_image(shell, monkeypatch
 def test_image_with_python_only_is_reported_in_one_line(shell, words):
     task, *flags = words
     ran = shell.inv(f"notebook.{task}", "book.ipynb", "-j", f"bare-{task}", *flags, *SMALL)
-    reason = "cannot install jupyter, missing in this image: /usr/local/bin/python3 has neither pip nor venv"
+    reason = "cannot install jupyter, missing from /usr/local/bin/python3, which has neither pip nor venv"
     assert ran.code == 2 and ran.err.splitlines()[-1].startswith(
         f"error: job 'bare-{task}' failed: {reason}"
     ), ran

@@ -19,7 +19,7 @@ WARM_UP = 2  # batches before the first measurement
 def use(world: World, number: int) -> None:
     """Run a few jobs at a time, and read what a user would."""
     label = f"steady{number}"
-    sweep = ("--sweep", f"x=1..{BATCH}", "--cpu", "1", *world.site.job_flags)
+    sweep = ("--sweep", f"x=1..{BATCH}", "--cpu", "1", *world.site.job_flags())
     world.pai("job.sub", 'echo {x}; seq 200; echo "$x" > "$PAI_OUTPUT_DIR/x"', "-j", label, *sweep)
     world.pai("job.list", "-o", "json")
     world.pai("job.logs", f"{label}-x-1")

@@ -513,7 +513,7 @@ def test_a_run_without_faults_starts_and_stops_its_engine(tmp_path, monkeypatch)
     called = []
 
     class Engine(Site):
-        job_flags = ("--mem", "100")
+        memory = 100
 
         def start(self, world):
             called.append("start")

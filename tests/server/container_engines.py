@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from importlib import metadata
 from importlib.util import cache_from_source
 from pathlib import Path
 
@@ -42,6 +44,12 @@ rootless_storage_path = "{folder}/store"
 runroot = "{folder}/run"
 """
 LEFT_OUT = {"test", "site-packages", "dist-packages", "__pycache__", "idlelib", "tkinter", "ensurepip"}
+JUPYTER = "/opt/jupyter"
+JUPYTER_PYTHON = "jupyter-python"
+"""The Python of an image that has Jupyter, beside a plain ``python3``."""
+WITH_JUPYTER = f'#!/bin/sh\nPYTHONPATH={JUPYTER} exec python3 "$@"\n'.encode()
+SYSTEM = ("libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1")
+OPTIONAL = {"debugpy", "jedi"}  # IPython works without them, and they are half of its files
 REGISTRIES_CONF = '[[registry]]\nlocation = "{address}"\ninsecure = true\n'
 
 
@@ -221,3 +229,36 @@ def with_bytecode(files: list[Path]) -> list[Path]:
     """Add the files of bytecode, as far as they exist, or each container would compile all that it loads."""
     cached = (Path(cache_from_source(path)) for path in files if path.suffix == ".py")
     return [*files, *(path for path in cached if path.exists())]
+
+
+def jupyter_files(*more: str) -> dict[str, bytes | Path]:
+    """Return the files of what runs a notebook, and of these distributions, with a program to use them."""
+    found = _package_files("nbconvert", "ipykernel", *more)
+    libraries = (path for name in SYSTEM for path in Path("/usr/lib").glob(f"*-linux-gnu/{name}"))
+    found |= {str(path): path.read_bytes() for path in libraries}
+    return {**found, f"/usr/local/bin/{JUPYTER_PYTHON}": WITH_JUPYTER}
+
+
+def _package_files(*names: str) -> dict[str, bytes | Path]:
+    """Return the installed files of these distributions and of all that they need."""
+    found: dict[str, bytes | Path] = {}
+    left, seen = list(names), set(OPTIONAL)
+    while left:
+        name = re.split(r"[^A-Za-z0-9._-]", left.pop())[0]
+        try:
+            one = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        if one.name not in seen:
+            seen.add(one.name)
+            left += [need for need in one.requires or () if "extra ==" not in need]
+            inner = [file for file in one.files or () if not {"..", "__pycache__", "tests"} & set(file.parts)]
+            base = Path(str(one.locate_file("")))
+            files = with_bytecode([base / file for file in inner])
+            found |= {f"{JUPYTER}/{path.relative_to(base)}": _content(path) for path in files}
+    return found
+
+
+def _content(path: Path) -> bytes | Path:
+    """Return the path of a module, which must keep its time for its bytecode to be valid, or the bytes."""
+    return path if path.suffix in (".py", ".pyc") else path.read_bytes()

@@ -309,14 +309,14 @@ def install_missing(*packages: str) -> None:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if not missing:
         return
-    say(f"installing {', '.join(missing)}, missing in this image")
+    say(f"installing {', '.join(missing)}, missing from {sys.executable}")
     target = Path(PACKAGES).absolute()
     done = _install(missing, target)
     if done.returncode:
         lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
         last = lines[-1] if lines else ""
         reason = next((line for line in reversed(lines) if line.startswith("ERROR")), last)
-        hint = "use an image that has it, or give the job access to a package index"
+        hint = "choose another image or --python, or give the job access to a package index"
         stop(f"cannot install {', '.join(missing)}: {reason}; {hint}")
     sys.path.insert(0, str(target))
     importlib.invalidate_caches()
@@ -334,7 +334,7 @@ def check_imports(*modules: str) -> None:
             importlib.import_module(module)
         except Exception as err:  # any dependency may raise anything
             reason = _error_line(type(err).__name__, str(err))
-            stop(f"cannot import {module} from this image: {reason}; use another image")
+            stop(f"{sys.executable} cannot import {module}: {reason}; choose another image or --python")
 
 
 def _install(names: list[str], target: Path) -> subprocess.CompletedProcess[str]:
@@ -357,7 +357,7 @@ def _where_pip_is() -> dict[str, str]:
         return dict(os.environ)
     wheel = next(_bundled_pips(), None)
     if wheel is None:
-        stop(f"cannot install jupyter, missing in this image: {sys.executable} has neither pip nor venv")
+        stop(f"cannot install jupyter, missing from {sys.executable}, which has neither pip nor venv")
     folder = os.path.abspath(PIP)
     shutil.unpack_archive(wheel, folder, "zip")  # in a tenth of the time that a virtual environment takes
     path = os.environ.get("PYTHONPATH")

@@ -63,7 +63,7 @@ class Upgrade(Fault):
         subprocess.run([sys.executable, PAI, "cluster.start"], **flags)
         world.has_old_server = True
         for seconds in (0, 2, 8):
-            words = [f"echo start; sleep {seconds}; echo end", "-j", f"old{seconds}", *world.site.job_flags]
+            words = [f"echo start; sleep {seconds}; echo end", "-j", f"old{seconds}", *world.site.job_flags()]
             subprocess.run([sys.executable, PAI, "job.sub", *words], **flags)
 
     def plan(self, chance: random.Random) -> Options:

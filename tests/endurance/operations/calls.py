@@ -5,33 +5,39 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tests.endurance.plan import Operation, Options, Step
 from tests.endurance.world import Record, World
 
+MEMORY = 100  # MB of Python
 PROGRAM = """\
 from openpai_tasks import PaiExecutor
 
 def square(number):
     return number * number
 
-with PaiExecutor(cluster="{alias}") as executor:
+with PaiExecutor(cluster={alias!r}, cpu=1, **{flags}) as executor:
     print("value", executor.submit(square, {number}).result())
 """
 
 
+def executor(world: World) -> dict[str, Any]:
+    """Return the cluster of an executor, and the arguments that its jobs need there."""
+    site = world.site
+    flags: dict[str, Any] = {"memoryMB": site.memory + MEMORY} if site.memory else {}
+    return {"alias": site.alias, "flags": flags | ({"update": [site.update]} if site.update else {})}
+
+
 class Call(Operation):
     kind, weight = "call", 1
-
-    def fits(self, world: World) -> bool:
-        return world.site.has_python
 
     def plan(self, chance: random.Random, label: str, labels: list[str]) -> Options:
         return {"label": label, "number": chance.randrange(1000)}
 
     def command(self, world: World, options: Options) -> list[str]:
         program = world.folder / "project" / f"{options['label']}.py"
-        program.write_text(PROGRAM.format(alias=world.site.alias, **options))
+        program.write_text(PROGRAM.format(**executor(world), **options))
         return [sys.executable, str(program)]
 
     def check(self, record: Record) -> Iterator[str]:
@@ -49,7 +55,7 @@ def run(number):
         file.write(f"call {{number}}\\n")
     return number * number
 
-with PaiExecutor(cluster="local", name={label!r}, batch={batch}) as executor:
+with PaiExecutor(cluster={alias!r}, name={label!r}, batch={batch}, cpu=1, **{flags}) as executor:
     for number, value in zip({numbers}, executor.map(run, {numbers}), strict=True):
         print("value", number, value, flush=True)
 """
@@ -74,12 +80,10 @@ class Map(Operation):
         numbers = chance.sample(range(10000), chance.randrange(2, 6))
         return {"label": label, "numbers": numbers, "batch": chance.choice((1, 2))}
 
-    def fits(self, world: World) -> bool:
-        return world.site.kind == "process"  # the function writes to a journal of this machine
-
     def command(self, world: World, options: Options) -> list[str]:
         program = world.folder / "project" / f"{options['label']}.py"
-        program.write_text(MAP.format(journal=world.site.journal(world, options["label"]), **options))
+        journal = world.site.journal(world, options["label"])
+        program.write_text(MAP.format(journal=journal, **executor(world), **options))
         return [sys.executable, str(program)]
 
     def collect(self, world: World, steps: Sequence[Step]) -> dict[str, str]:

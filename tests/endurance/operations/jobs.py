@@ -43,9 +43,13 @@ def script(world: World, options: Options, more: str = ":") -> str:
 
 def submission(world: World, options: Options, *flags: str, more: str = ":") -> list[str]:
     """Return the command that submits a job which writes to its journal; it also does ``more``."""
+    return [PAI, *job_sub(world, options, *flags, more=more)]
+
+
+def job_sub(world: World, options: Options, *flags: str, more: str = ":") -> list[str]:
     name = f"{options['label']}-$" if options["random_name"] else options["label"]
     what = script(world, options, more)
-    return [PAI, "job.sub", what, "-j", name, "--cpu", "1", *world.site.job_flags, *flags]
+    return ["job.sub", what, "-j", name, "--cpu", "1", *world.site.job_flags(), *flags]
 
 
 class Submit(Operation):

@@ -10,12 +10,11 @@ from typing import Any
 from tests.endurance.plan import Operation, Options, Step
 from tests.endurance.world import PAI, Record, World
 
+MEMORY = 256  # MB of Jupyter
+
 
 class Notebook(Operation):
     kind, weight = "notebook", 1
-
-    def fits(self, world: World) -> bool:
-        return world.site.kind == "process"  # the image of a job may have no kernel
 
     def plan(self, chance: random.Random, label: str, labels: list[str]) -> Options:
         return {"label": label, "number": chance.randrange(1 << 30)}
@@ -29,7 +28,9 @@ class Notebook(Operation):
         notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
         path = world.folder / "project" / f"{label}.ipynb"
         path.write_text(json.dumps(notebook))
-        return [PAI, "notebook.run", str(path), "-j", label, "--to", "ipynb", "--cpu", "1", "--no-browser"]
+        flags = ("--python", world.site.python, "--to", "ipynb", "--no-browser")
+        size = ("--cpu", "1", *world.site.job_flags(MEMORY))
+        return [PAI, "notebook.run", str(path), "-j", label, *flags, *size]
 
     def collect(self, world: World, steps: Sequence[Step]) -> dict[str, Any]:
         """Return what the executed notebooks have printed; fetch those that are missing."""

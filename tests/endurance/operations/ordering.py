@@ -125,7 +125,7 @@ class Sweep(Operation):
         command = f'echo "start {attempt}" >> {journal}; echo {{x}}; echo "end {attempt}" >> {journal}'
         flags = ["--max-parallel", str(options["parallel"])] if options["parallel"] else []
         names = ["-j", options["label"], "--sweep", "x=1..5", "--detach", "--cpu", "1"]
-        return [PAI, "job.sub", command, *names, *flags, *world.site.job_flags]
+        return [PAI, "job.sub", command, *names, *flags, *world.site.job_flags()]
 
     def collect(self, world: World, steps: Sequence[Step]) -> dict[str, list[str]]:
         """Run each sweep again, undisturbed, and list its jobs when they have ended."""

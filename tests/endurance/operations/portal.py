@@ -1,4 +1,4 @@
-"""Use the portal as a client: submit with its form, stop, and read its list of jobs."""
+"""Use the portal as a client: submit with its form or its editor, stop, and read its list of jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.endurance.operations.jobs import Submit, plan_job, script
+from tests.endurance.operations.jobs import Submit, job_sub, plan_job, script
 from tests.endurance.plan import Operation, Options, Step
 from tests.endurance.world import Record, World
 
@@ -30,15 +30,15 @@ def failures(record: Record, kind: str) -> Iterator[str]:
 class PortalSubmit(Submit):
     kind, weight = "portal submit", 2
 
-    def fits(self, world: World) -> bool:
-        return not world.site.job_flags  # which its form does not have
-
     def plan(self, chance: random.Random, label: str, labels: list[str]) -> Options:
         labels.append(label)
-        return {**plan_job(chance, label), "random_name": False}
+        return {**plan_job(chance, label), "random_name": False, "page": chance.choice(("form", "file"))}
 
     def command(self, world: World, options: Options) -> list[str]:
-        return portal_command(world, "submit", options["label"], script(world, options))
+        if options["page"] == "file" or world.site.update:  # which the form does not have
+            return portal_command(world, "file", options["label"], *job_sub(world, options))
+        memory = str(world.site.memory or "")
+        return portal_command(world, "form", options["label"], script(world, options), memory)
 
     def check(self, record: Record) -> Iterator[str]:
         yield from failures(record, self.kind)  # and what is true of all submissions

@@ -30,9 +30,13 @@ def names() -> list[str]:
 
 def main(alias: str, verb: str, *words: str) -> None:
     visitor = Visitor(pai("cluster.portal", "--no-browser"), alias)
-    if verb == "submit":
-        form = {"job_name": words[0], "command": words[1], "cpu": "1", "draft": uuid.uuid4().hex}
-        page = visitor.post(f"/c/{alias}/submit", form)
+    if verb in ("form", "file"):
+        form = {"draft": uuid.uuid4().hex}
+        if verb == "form":
+            form |= {"job_name": words[0], "command": words[1], "cpu": "1", "memoryMB": words[2]}
+        else:
+            form |= {"text": pai(*words[1:], "--preview", "-o", "yaml")}
+        page = visitor.post(f"/c/{alias}/submit{'' if verb == 'form' else '/file'}", form)
         if not page.url.endswith(f"~{words[0]}"):
             problem = re.search(r'class="[^"]*(?:problem|error)[^"]*"[^>]*>([^<]*)', page.text)
             sys.exit(f"HTTP {page.status_code} {page.url}: {problem and problem[1]}")

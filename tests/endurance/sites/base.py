@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,19 +20,26 @@ class Site:
     most_faults = 6
     fault_pause = 1.2
     """Seconds between two faults, on average; more where jobs take longer."""
-    job_flags: tuple[str, ...] = ()
-    """Further flags of each job, as for its image."""
+    memory = 0
+    """MB of a job that needs little; 0: the cluster's default."""
+    update = ""
+    """A change of each job's document, as for ``job.sub -u``."""
     has_runners = True
     """Whether each task has a process of ours on this machine."""
     separates_streams = True
     """Whether a job has a log for each of its streams."""
     has_journals_on_disk = False
     """Whether the commands of jobs write their journals to the server's disk."""
-    has_python = True
-    """Whether jobs can call Python functions there."""
+    python = sys.executable
+    """A Python with Jupyter there."""
 
     attempt = "$PWD"
     """What a command writes to its journal to name its attempt; it expands to ``.../jobs/USER~NAME/...``."""
+
+    def job_flags(self, more_memory: int = 0) -> tuple[str, ...]:
+        """Return further flags of each job; one of Python needs more memory."""
+        memory = ("--mem", str(self.memory + more_memory)) if self.memory else ()
+        return (*memory, *(("-u", self.update) if self.update else ()))
 
     def missing(self) -> str:
         """Return why this machine cannot run it; empty if it can."""

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 from tests import needs
 from tests.endurance.sites.base import Site
 from tests.endurance.unix_relay import UnixRelay
-from tests.server.container_engines import NEEDED, Docker, Kit, engine_kit, python_files
+from tests.server.container_engines import (
+    JUPYTER_PYTHON,
+    NEEDED,
+    Docker,
+    Kit,
+    engine_kit,
+    jupyter_files,
+    python_files,
+)
 
 if TYPE_CHECKING:
     from tests.endurance.world import World
@@ -27,7 +35,8 @@ class Containers(Site):
     """An engine for containers; each history uses the same daemon, and must leave nothing on it."""
 
     has_journals_on_disk = True
-    job_flags = ("--memoryMB", "256")
+    memory = 256
+    python = JUPYTER_PYTHON
     attempt = "/jobs/$PAI_JOB_NAME/$FC_FRAMEWORK_ATTEMPT_ID/$FC_TASK_ATTEMPT_ID"
 
     def __init__(self) -> None:
@@ -53,7 +62,7 @@ class Containers(Site):
         stack = ExitStack()
         atexit.register(stack.close)
         self._kits.append(stack.enter_context(engine_kit(self.kind)))
-        self.kit.make_image(KEPT, python_files())
+        self.kit.make_image(KEPT, {**python_files(), **jupyter_files()})
         self.add_image()
         self._own_mounts = self._mounts()
 

@@ -11,17 +11,20 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.endurance.operations.jobs import submitted_steps
 from tests.endurance.sites.base import Site
 from tests.endurance.sites.kube_proxy import KubeProxy
 from tests.endurance.world import label_of
-from tests.server.engines.kube_cluster import CLUSTER, IMAGE, KUBECONFIG, Kube
+from tests.server.container_engines import JUPYTER_PYTHON, jupyter_files, python_files
+from tests.server.engines.kube_cluster import CLUSTER, KUBECONFIG, Kube, import_image
 
 if TYPE_CHECKING:
     from tests.endurance.world import Record, World
 
+IMAGE = "docker.io/local/endure:1"
 STORAGE = "journals"
 RULES = (
     "create,delete,get,list,watch:pods",
@@ -50,14 +53,15 @@ class Kubernetes(Site):
     """Each history has its own namespace, and a proxy of ours between it and the API server."""
 
     kind = "kubernetes"
-    has_python = has_runners = separates_streams = False
+    has_runners = separates_streams = False
     most_faults = 12  # jobs take longer
     attempt = "/jobs/$PAI_JOB_NAME/$FC_FRAMEWORK_ATTEMPT_ID/$FC_TASK_ATTEMPT_ID"
-    storages = json.dumps([{"name": "home"}, {"name": STORAGE}])
-    job_flags = ("--image", IMAGE, "--mem", "32", "-u", f"extras.storages={storages}")
+    memory = 32
+    update = f"extras.storages={json.dumps([{'name': 'home'}, {'name': STORAGE}])}"
+    python = JUPYTER_PYTHON
 
     def __init__(self) -> None:
-        self.namespace = ""
+        self.namespace, self._has_image = "", False
         self.proxy: KubeProxy | None = None
         self.hurt: dict[str, set[str]] = {}  # what faults have done to the pod of a task, by its folder
 
@@ -70,6 +74,9 @@ class Kubernetes(Site):
         return "" if shutil.which("kubectl") else "needs kubectl"
 
     def start(self, world: World) -> None:
+        if not self._has_image:
+            import_image(Path(os.environ[CLUSTER]), IMAGE, {**python_files(), **jupyter_files()})
+            self._has_image = True
         self.namespace, self.hurt = f"endure-{uuid.uuid4().hex[:8]}", {}
         self.kubectl("create", "namespace", self.namespace)
         user = Kube(os.environ[KUBECONFIG], self.namespace).user(world.folder, *RULES)
@@ -78,6 +85,7 @@ class Kubernetes(Site):
         kubeconfig.write_text(json.dumps(self.proxy.kubeconfig()))
         folder = world.folder / "journals"
         world.environment |= {
+            "INVOKE_OPENPAI_IMAGE": IMAGE,
             "INVOKE_OPENPAI_LOCAL_KUBERNETES_KUBECONFIG": str(kubeconfig),
             "INVOKE_OPENPAI_LOCAL_KUBERNETES_NAMESPACE": self.namespace,
             "INVOKE_OPENPAI_LOCAL_KUBERNETES_STORAGES": f"{STORAGE}=host:{folder}",

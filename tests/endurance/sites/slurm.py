@@ -74,7 +74,7 @@ class SlurmRecords:
 class Slurm(Site):
     kind = "slurm"
     fault_pause = 4.0
-    job_flags = ("--mem", "100")
+    memory = 100
     cluster: SlurmCluster
     has_lost_state = False
     """Whether the controller was killed, and may have forgotten the last jobs."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import http.client
+import io
 import json
 import os
 import signal
 import socket
 import subprocess
+import tarfile
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,10 +26,12 @@ from openpai_tasks.server.engines.kubernetes.engine import KubernetesEngine
 from openpai_tasks.server.engines.kubernetes.kubectl import Kubectl
 from openpai_tasks.settings.engines import find_engine
 from tests.needs import require
+from tests.server.container_engines import image_tar
 
 KUBECONFIG = "OPENPAI_TEST_KUBECONFIG"
 IMAGE = os.environ.get("OPENPAI_TEST_KUBE_IMAGE", "busybox")
 """An image with a POSIX shell and little else, which the cluster can pull."""
+PATH = "/usr/local/bin:/usr/bin:/bin"  # of images
 TRIES = 5  # each takes 10 s
 
 
@@ -39,6 +44,30 @@ def patch(path: Path, target: str, body: dict[str, Any]) -> None:
         connection.request("PATCH", target, json.dumps(body), kind)
         answer = connection.getresponse()
         assert answer.status == 200, answer.read()
+
+
+def import_image(cluster: Path, name: str, files: Mapping[str, bytes | Path]) -> None:
+    """Give an image with busybox and these files to all nodes of a cluster in a folder."""
+    layer = image_tar(files)
+    digest = hashlib.sha256(layer).hexdigest()
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
+    config = {"os": "linux", "architecture": machine, "config": {"Env": [f"PATH={PATH}"]}}
+    config["rootfs"] = {"type": "layers", "diff_ids": [f"sha256:{digest}"]}
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for path, content in (
+            ("manifest.json", json.dumps(manifest).encode()),
+            ("config.json", json.dumps(config).encode()),
+            ("layer.tar", layer),
+        ):
+            file = tarfile.TarInfo(path)
+            file.size = len(content)
+            tar.addfile(file, io.BytesIO(content))
+    for address in cluster.glob("node*/containerd.sock"):
+        argv = ["ctr", "-a", str(address), "-n", "k8s.io", "images", "import", "-"]
+        done = subprocess.run(argv, input=made.getvalue(), capture_output=True, timeout=300)
+        assert done.returncode == 0, done.stderr.decode()
 
 
 @dataclass(frozen=True)
