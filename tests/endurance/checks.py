@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tests.endurance.faults.upgrade import RELEASE
 from tests.endurance.found import OPERATIONS, SITES
-from tests.endurance.traces import LIMITS, tracebacks
+from tests.endurance.traces import LIMITS, TRACEBACK, tracebacks
 from tests.endurance.world import FINAL, Ran, Record
 
 PROGRAMS = ("call", "map", "store move")
@@ -50,6 +50,8 @@ def violations(record: Record) -> Iterator[str]:
 def _is_own(ran: Ran) -> bool:
     """Whether the user's own program has failed, or Ctrl-C or a limit came before our program began."""
     last, is_program = ran.err.rstrip().rpartition("\n")[2], ran.step.kind in PROGRAMS
+    if ran.step.kind == "notebook" and TRACEBACK in ran.err and not any(tracebacks(ran.err)):
+        return True  # its kernel's, in the log of the job
     if is_program and last.startswith(EXCEPTIONS):
         return True
     has_begun = _has_begun(ran) and not is_program

@@ -189,6 +189,20 @@ def test_a_traceback_is_shown_with_the_error_that_it_led_to():
     assert "A: a" in found and found.endswith("B: b")
 
 
+def test_a_kernel_without_a_disk_breaks_no_promise():
+    """Found by ``inv endure --engine slurm --seed 234000``."""
+    kernel = (
+        "starting the kernel\nTraceback (most recent call last):\n"
+        '  File "/site-packages/IPython/core/profiledir.py", line 132, in check_startup_dir\n'
+        "OSError: [Errno 28] No space left on device: 'README'\ndone\n"
+    )
+    ours, hung = kernel.replace("IPython/core", "openpai_tasks"), "Traceback: hung for 180 s\n"
+    step, found = Step("notebook", 0.0, {"label": "k", "number": 4}), {**GOOD.found, "notebook": {"k": None}}
+    for err, count in ((kernel, 0), (ours, 1), (hung, 1)):
+        ran = (*GOOD.ran, Ran(step, 1, "", err, False, 0.1))
+        assert len(list(violations(dataclasses.replace(GOOD, ran=ran, found=found)))) == count
+
+
 def test_python_that_cannot_start_for_lack_of_memory_breaks_no_promise():
     site = 'Traceback (most recent call last):\n  File "<frozen site>", line 599, in main\nMemoryError\n'
     ours = site.replace("<frozen site>", "/openpai_tasks/__main__.py")

@@ -47,6 +47,7 @@ def submission(world: World, options: Options, *flags: str, more: str = ":") -> 
 
 
 def job_sub(world: World, options: Options, *flags: str, more: str = ":") -> list[str]:
+    """Return the words of that command, without the program."""
     name = f"{options['label']}-$" if options["random_name"] else options["label"]
     what = script(world, options, more)
     return ["job.sub", what, "-j", name, "--cpu", "1", *world.site.job_flags(), *flags]
