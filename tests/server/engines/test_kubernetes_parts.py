@@ -30,7 +30,7 @@ import pytest
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.ssh.connection import Remote
-from openpai_tasks.server.engines.base import ContainerSpec, Launch, TaskExit, TaskRunning
+from openpai_tasks.server.engines.base import ContainerSpec, Launch, TaskExit, TaskQueued, TaskRunning
 from openpai_tasks.server.engines.kubernetes import (
     capacity,
     driver,
@@ -592,6 +592,7 @@ class Pods(KubeApi):
         self.created: list[str] = []
         self.sent: list[str] = []  # scripts that were run in pods
         self.answer = b""  # of such a script
+        self.interruptions: list[pod_state.ContainerEnd] = []  # how the first containers end
         self._changed = changed
 
     async def create(self, path: str, body: Any) -> dict[str, Any]:
@@ -628,7 +629,8 @@ class Pods(KubeApi):
         return kubectl.ExecResult(0, self.answer, "")
 
     def end(self, name: str) -> None:
-        self.change(name, is_running=False, end=pod_state.ContainerEnd(3, "", "", 5))
+        end = self.interruptions.pop() if self.interruptions else pod_state.ContainerEnd(3, "", "", 5)
+        self.change(name, is_running=False, end=end)
 
     def change(self, name: str, **changes: Any) -> None:
         self.known[name] = self.known[name]._replace(**changes)
@@ -653,6 +655,50 @@ class Pods(KubeApi):
                 one.gang = together
         self._changed = lambda: [one.changed.set() for one in made] and None
         return made
+
+
+INTERRUPTED = "failed to create containerd task: failed to create shim task: context canceled: unknown"
+
+
+@pytest.mark.parametrize(
+    ("message", "times", "pods_created", "code"),
+    [
+        (INTERRUPTED, 2, 3, 3),
+        (INTERRUPTED, 9, 1 + driver.MOST_AGAIN, None),
+        ("failed to create shim task: exec: not found", 1, 1, None),
+        ("failed to start containerd task: context canceled", 1, 1, None),  # its command may have run
+    ],
+)
+def test_a_task_whose_node_is_interrupted_before_its_command_starts_in_another_pod(
+    tmp_path: Path, message: str, times: int, pods_created: int, code: int | None
+) -> None:
+    """Found by ``inv endure --engine kubernetes --seed 274002``."""
+
+    async def run() -> Pods:
+        cluster = Pods()
+        cluster.interruptions = [pod_state.ContainerEnd(128, "StartError", message, 5)] * times
+        (task,) = cluster.drivers(tmp_path, 1)
+        await asyncio.wait_for(task.run(), 60)
+        assert isinstance(task.status, TaskExit)
+        assert (task.status.user_code, len(task.notes)) == (code, pods_created - 1)
+        assert cluster.drivers(tmp_path, 1)[0].pod_name == cluster.created[-1]
+        return cluster
+
+    assert len(set(asyncio.run(run()).created)) == pods_created
+
+
+def test_a_new_server_starts_a_task_again_whose_node_was_interrupted(tmp_path: Path) -> None:
+    async def run() -> list[str]:
+        cluster = Pods()
+        (first,) = cluster.drivers(tmp_path, 1)
+        await first._until_created()
+        cluster.change("pai-0", end=pod_state.ContainerEnd(128, "StartError", INTERRUPTED, 5))
+        (second,) = cluster.drivers(tmp_path, 1)
+        assert isinstance(second.status, TaskQueued)
+        await asyncio.wait_for(second.run(), 60)
+        return cluster.created
+
+    assert asyncio.run(run()) == ["pai-0", "pai-0-1"]
 
 
 @pytest.mark.parametrize("count", [1, 2], ids=["alone", "gang"])

@@ -52,6 +52,7 @@ IMAGE_SECONDS = 120.0  # that pulling an image may fail, since a registry may be
 LOST_SECONDS = 60.0  # that a deleted pod may take to go, before its node counts as lost
 LOG_SECONDS = 30.0  # to read the rest of a log
 KILL_SECONDS = 20.0  # after the grace period, before the pod itself is deleted
+MOST_AGAIN = 3  # pods of a task whose node was interrupted
 TRANSFER_SECONDS = 300.0  # that passing files may fail while Kubernetes answers; a node may be restarted
 PEER_SECONDS = 10.0  # for the scheduler to end the peers of a task that has ended before all began
 
@@ -106,7 +107,8 @@ class TaskDriver:
         self.status: TaskStatus = TaskQueued(pod_state.why_waiting(self.pod, launch.image))
         self._is_alone = bool(marker.get("alone"))  # it begins without anything from the server
         self._made: Mapping[str, Any] | None = None  # the pod, if this driver has created it
-        if self.pod and (self.pod.is_over or (self.pod.is_running and self._has_begun)):
+        is_over = self.pod is not None and self.pod.is_over and not self._is_interrupted
+        if self.pod and (is_over or (self.pod.is_running and self._has_begun)):
             self.status = TaskRunning(self._place(self.pod))  # its end is not complete yet
         if self.is_stopped and not self.is_created:
             self.status = pod_state.stopped_exit(False)
@@ -182,16 +184,24 @@ class TaskDriver:
             try:
                 await asyncio.wait({work, lost, withdrawn}, return_when=asyncio.FIRST_COMPLETED)
                 if work.done():
-                    return await work
-                if lost.done():
+                    if end := await work:
+                        return end
+                elif lost.done():
                     return TaskExit(None, pod_state.LOST, NODE_LOST, self.is_stopped)
             finally:
                 await end_tasks((work, lost, withdrawn, *others))
 
-    async def _work(self) -> TaskExit:
+    async def _work(self) -> TaskExit | None:
+        """Bring the task to its end; return None if it needs another pod."""
         await self._create_secrets()
-        end = await self._until_running() or await self._deliver()
-        if end:
+        if end := await self._until_running():
+            return end
+        if self._is_interrupted:
+            why = "its node was interrupted while it created the container; the task starts in another pod"
+            self.notes.append(("StartInterrupted", why))
+            self.begin_again()
+            return None
+        if end := await self._deliver():
             return end
         await self._copy_log()
         return await self._finish()
@@ -280,7 +290,7 @@ class TaskDriver:
             if self.stop_asked.is_set():
                 return pod_state.stopped_exit(False)
             home.make_private(self.folder)
-            if self.gang and not self._is_recorded:
+            if not self._is_recorded and (self.gang or self._generation):
                 self._record_gang()
             if self.gang and not self.gang.admitted.is_set():
                 await _first(self.gang.admitted.wait(), self.stop_asked.wait())
@@ -362,9 +372,16 @@ class TaskDriver:
                     return pod_state.start_failure(pod, self.launch.image)
             self.note_wait(self._cluster.mirror.trouble or pod_state.why_waiting(pod, self.launch.image))
             pod = await self._wait(PAUSE if self._first_failure or pod is None else LOOK)
-        if self._has_begun or not pods.is_gang(self.launch):
+        if not self._is_interrupted and (self._has_begun or not pods.is_gang(self.launch)):
             self._note_running(pod)
         return None
+
+    @property
+    def _is_interrupted(self) -> bool:
+        """Whether its command never began, so that it can begin in another pod; a gang starts as a whole."""
+        if self.pod is None or self.is_stopped or pods.is_gang(self.launch):
+            return False
+        return self._generation < MOST_AGAIN and pod_state.was_interrupted(self.pod)
 
     def _note_running(self, pod: PodState) -> None:
         self.status = TaskRunning(self._place(pod))

@@ -29,6 +29,13 @@ NO_IMAGES = (
     "RegistryUnavailable",
 )
 NOT_STARTING = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError")
+INTERRUPTIONS = (
+    "context canceled",
+    "context deadline exceeded",
+    "transport is closing",
+    "connection refused",
+)
+"""What a kubelet reports that was killed, or whose container runtime was, while it created a container."""
 UNKNOWN = "ContainerStatusUnknown"
 KILLED = 128 + 9  # exit code of a killed command
 DELETED = "its pod was deleted by someone else; only output read before that is kept"
@@ -168,6 +175,17 @@ def start_failure(pod: PodState, image: str) -> TaskExit:
     is_image = pod.waiting[0] in NO_IMAGES
     words = no_image(pod, image) if is_image else why_waiting(pod, image)
     return TaskExit(None, words, NO_IMAGE if is_image else NOT_STARTED)
+
+
+def was_interrupted(pod: PodState) -> bool:
+    """Whether its node was interrupted before it had created the container: the command never began."""
+    end = pod.end
+    return (
+        end is not None
+        and end.reason == "StartError"
+        and "failed to create" in end.message
+        and any(words in end.message for words in INTERRUPTIONS)
+    )
 
 
 def read_exit(pod: PodState, is_stopped: bool) -> TaskExit:
