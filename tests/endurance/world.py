@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -386,10 +385,7 @@ class World:
         yield from (f"process {pid}: {line}" for pid, line in found)
         for pid, _ in found:
             send_signal(pid, signal.SIGKILL)
-        is_killed = any(fault.startswith("kill client") for fault in self._faults)
-        for path in (self.folder / "tmp").iterdir():
-            if not (is_killed and path.name.startswith(tempfile.gettempprefix())):
-                yield f"file {path}"
+        yield from (f"file {path}" for path in (self.folder / "tmp").iterdir())
         yield from outside_leftovers(self.folder, self.site.server_folder(self))
         yield from self.site.leftovers(self)
 

@@ -6,7 +6,6 @@ import dataclasses
 import math
 import secrets
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -113,9 +112,8 @@ def pack_calls(target: CallTarget, record: ExecutorRecord, calls: Sequence[Call]
     """Pack calls with the program that runs them, cloudpickle and the user's sources; send nothing."""
     known = {**target.request.secrets, call_runner.KEY: record.facts.key}
     request = dataclasses.replace(target.request, name=record.name, command="true", secrets=known)
-    with tempfile.TemporaryDirectory() as folder:
-        extra = [*_programs(), *_library(Path(folder)), *_call_files(Path(folder), calls)]
-        packed, files = submission.pack_files(target.client, request, target.here, target.mounts, extra)
+    extra = [*_programs(), *_library(), *_call_files(calls)]
+    packed, files = submission.pack_files(target.client, request, target.here, target.mounts, extra)
     assert files.archive is not None and files.home is not None
     placeholder = f"pai{secrets.token_hex(8)}"
     command = f"{target.python} {call_runner.FOLDER}/{START} {PYTHON} {placeholder}calls"
@@ -159,27 +157,29 @@ def _programs() -> Iterator[SourceFile]:
         yield _source(Path(path), name)
 
 
-def _library(folder: Path) -> Iterator[SourceFile]:
+def _library() -> Iterator[SourceFile]:
     """Yield cloudpickle and its version: a job need not have it, and must use the same version."""
     import cloudpickle
 
     package = Path(cloudpickle.__file__).parent
     for path in sorted(package.glob("*.py")):
         yield _source(path, f"{call_runner.LIBRARY}/cloudpickle/{path.name}")
-    version = folder / call_runner.VERSION_FILE
-    version.write_text(cloudpickle.__version__)
-    yield _source(version, f"{call_runner.LIBRARY}/{call_runner.VERSION_FILE}")
+    yield _made(cloudpickle.__version__, f"{call_runner.LIBRARY}/{call_runner.VERSION_FILE}")
 
 
-def _call_files(folder: Path, calls: Sequence[Call]) -> Iterator[SourceFile]:
+def _call_files(calls: Sequence[Call]) -> Iterator[SourceFile]:
     """Yield one file with all calls, as many small ones take long to unpack, and its index."""
-    joined, index = folder / call_runner.CALLS, folder / call_runner.INDEX
-    with joined.open("wb") as file, index.open("w") as lines:
-        for call in calls:
-            lines.write(f"{call.number} {file.tell()} {len(call.data)}\n")
-            file.write(call.data)
-    yield _source(joined, call_runner.CALLS)
-    yield _source(index, call_runner.INDEX)
+    lines, at = [], 0
+    for call in calls:
+        lines.append(f"{call.number} {at} {len(call.data)}\n")
+        at += len(call.data)
+    yield _made(b"".join(call.data for call in calls), call_runner.CALLS)
+    yield _made("".join(lines), call_runner.INDEX)
+
+
+def _made(content: str | bytes, name: str) -> SourceFile:
+    data = content.encode() if isinstance(content, str) else content
+    return SourceFile.made(data, f"{call_runner.FOLDER}/{name}")
 
 
 def _source(path: Path, name: str) -> SourceFile:

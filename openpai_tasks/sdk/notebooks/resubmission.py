@@ -192,11 +192,10 @@ def _with_current_files(source: Backend, last: Record, notebook: Notebook, here:
     """Return the recorded job with the notebook and sources as they are now."""
     document = documents.recorded_document(last)
     named = _other_sources(last, notebook, here)
-    with tempfile.TemporaryDirectory() as folder:
-        ours = running.job_files(notebook, Path(folder))
-        names = {one.name for one in ours}
-        collected = collect(named, here)
-        archive = pack([*(one for one in collected.files if one.name not in names), *ours])
+    ours = running.job_files(notebook)
+    names = {one.name for one in ours}
+    collected = collect(named, here)
+    archive = pack([*(one for one in collected.files if one.name not in names), *ours])
     first = last.cloned_from or last.name
     origin = Origin(here, last.command, last.sources, archive.files, last.settings, revision(here), first)
     chosen = records.chosen_secrets(source, last.user, last.name, last.text)
@@ -314,7 +313,7 @@ def _batch_from_server(source: Backend, original: Original, description: str, mo
         sources |= _write_sources(changed, Path(folder, "saved"))
         found = read_notebook(str(sources[file].path), Path(folder))
         notebook = dataclasses.replace(found, name=file)
-        sources |= {one.name: one for one in running.job_files(notebook, Path(folder))}
+        sources |= {one.name: one for one in running.job_files(notebook)}
         archive = pack(list(sources.values()))
     origin = dataclasses.replace(original.origin, files=archive.files)
     batch = dataclasses.replace(original, archive=archive, origin=origin)

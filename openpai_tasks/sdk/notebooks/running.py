@@ -11,7 +11,6 @@ import numbers
 import os
 import re
 import shlex
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
@@ -341,8 +340,7 @@ def plan_run(
         name=request.name or f"{job_name_stem(notebook.stem)}-$",
         extras={MARK: run_mark(notebook.name, given)},
     )
-    with tempfile.TemporaryDirectory() as folder:
-        made = prepare(client, request, here, mounts, job_files(notebook, Path(folder)))
+    made = prepare(client, request, here, mounts, job_files(notebook))
     return add_source(made, os.path.relpath(notebook.path, here))
 
 
@@ -353,11 +351,11 @@ def add_source(made: Submission, path: str) -> Submission:
     return dataclasses.replace(made, origin=dataclasses.replace(made.origin, sources=sources))
 
 
-def job_files(notebook: Notebook, folder: Path) -> list[SourceFile]:
-    """Return the notebook to send, as a copy in ``folder``, and the runner."""
-    copy, own = folder / "notebook", Path(runner.__file__)
-    copy.write_bytes(without_cluster_cells(notebook).as_sent())
-    return [source_file(copy, notebook.name), source_file(own, RUNNER)]
+def job_files(notebook: Notebook) -> list[SourceFile]:
+    """Return the notebook as it is sent, and the runner."""
+    sent = without_cluster_cells(notebook).as_sent()
+    own = source_file(Path(runner.__file__), RUNNER)
+    return [SourceFile.made(sent, notebook.name, notebook.path), own]
 
 
 def source_file(path: Path, name: str) -> SourceFile:

@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import shlex
-import tempfile
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
@@ -122,20 +121,17 @@ def plan_server(
         ssh_key="" if given.direct else ssh_key,
         extras={MARK: mark},
     )
-    with tempfile.TemporaryDirectory() as folder:
-        extra = _files(notebook, request.sources, here, Path(folder))
-        made = prepare(client, request, here, mounts, extra)
+    made = prepare(client, request, here, mounts, _files(notebook, request.sources, here))
     return add_source(made, os.path.relpath(notebook.path, here)) if notebook else made
 
 
-def _files(notebook: Notebook | None, sources: tuple[str, ...], here: Path, folder: Path) -> list[SourceFile]:
+def _files(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> list[SourceFile]:
     """Return the notebook, the server's program, and the sent files with their dates."""
     opened = _notebook_source(notebook)
     dates = {source.name: int(source.path.stat().st_mtime) for source in _sent(notebook, sources, here)}
-    (folder / "sent").write_text(json.dumps(dates, sort_keys=True))
-    runner = Path(notebook_runner.__file__)
-    ours = {SERVER.name: SERVER, runner.name: runner, SENT: folder / "sent"}
-    return opened + [source_file(path, f"{FOLDER}/{name}") for name, path in ours.items()]
+    sent = SourceFile.made(json.dumps(dates, sort_keys=True).encode(), f"{FOLDER}/{SENT}")
+    ours = (SERVER, Path(notebook_runner.__file__))
+    return [*opened, *(source_file(path, f"{FOLDER}/{path.name}") for path in ours), sent]
 
 
 def source_origins(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> Origins:

@@ -133,8 +133,10 @@ def _add(tar: tarfile.TarFile, source: SourceFile) -> ArchiveMember:
     info.mtime = MADE
     try:
         with _open(source) as file:
-            facts = os.fstat(file.fileno())
-            info.size, info.mode = facts.st_size, facts.st_mode & 0o777
+            info.size, info.mode = source.size, 0o644
+            if source.content is None:
+                facts = os.fstat(file.fileno())
+                info.size, info.mode = facts.st_size, facts.st_mode & 0o777
             hashed = _HashingFile(file, bool(info.mode & 0o100))
             tar.addfile(info, hashed)
             if file.read(1):
@@ -148,6 +150,8 @@ def _add(tar: tarfile.TarFile, source: SourceFile) -> ArchiveMember:
 
 def _open(source: SourceFile) -> BinaryIO:
     """Open a source, even if its links have changed since they were checked, inside its fence."""
+    if source.content is not None:
+        return io.BytesIO(source.content)
     inside = os.path.relpath(os.path.realpath(source.path), source.fence or None)
     if not source.fence or inside == os.curdir:  # the fence is the file itself
         return open(source.fence or source.path, "rb")

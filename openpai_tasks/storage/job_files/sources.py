@@ -7,8 +7,9 @@ import shlex
 import sysconfig
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -16,6 +17,9 @@ from openpai_tasks.protocol.document.job_storage import RUNTIME
 from openpai_tasks.settings.trust import ConfinedSources
 from openpai_tasks.storage.job_files.ignore_rules import IgnoreRules, read_lines
 from openpai_tasks.text.plurals import name_some
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 IGNORE_FILES = (".gitignore", ".paiignore")  # the later file has priority
 NEVER = IgnoreRules([".git/", "__pycache__/", ".openpai/", ".pai-runtime/", "*.pyc"])
@@ -33,13 +37,20 @@ OLD_SDK = "openpaisdk"
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file on this machine, and its relative name in the job's working folder."""
+    """A file to send, and its relative name in the job's working folder."""
 
     path: Path
     name: str
     size: int
     fence: str = ""
     """The folder, or the file itself, that symlinks must not lead out of; empty if they may."""
+    content: bytes | None = field(default=None, repr=False)
+    """What is sent instead of the bytes of the file ``path``, which need not exist."""
+
+    @classmethod
+    def made(cls, content: bytes, name: str, path: Path | None = None) -> Self:
+        """Return a file with this content, perhaps made from another one."""
+        return cls(path or Path(name), name, len(content), content=content)
 
 
 @dataclass(frozen=True)

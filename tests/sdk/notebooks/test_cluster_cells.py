@@ -95,18 +95,18 @@ def test_only_the_submission_is_dropped_next_to_the_runtime(source, kept):
     assert code_for_job(source) == kept
 
 
-def sent(path, folder):
+def sent(path):
     """The cells as they are sent."""
-    (copy, _) = running.job_files(read_notebook(path.name, path.parent), folder)
-    return json.loads(copy.path.read_text())["cells"]
+    (copy, _) = running.job_files(read_notebook(path.name, path.parent))
+    return json.loads(copy.content)["cells"]
 
 
 def test_cluster_cells_become_raw_and_are_reported(tmp_path):
     path = write(
         tmp_path / "a.ipynb", "%load_ext openpai_tasks", text("# title"), "print(1)", "%pai job.list"
     )
-    assert [cell["cell_type"] for cell in sent(path, tmp_path)] == ["raw", "markdown", "code", "raw"]
-    assert "outputs" not in sent(path, tmp_path)[0]
+    assert [cell["cell_type"] for cell in sent(path)] == ["raw", "markdown", "code", "raw"]
+    assert "outputs" not in sent(path)[0]
     messages = running.remarks(read_notebook("a.ipynb", tmp_path), running.RunOptions())
     which = "cell 1 (%load_ext openpai_tasks), cell 4 (%pai job.list)"
     how = "(numbered among all cells, text included)"
@@ -122,8 +122,8 @@ def test_a_notebook_with_cluster_cells_only_is_refused(tmp_path):
 def test_notebook_of_format_3_is_sent_unchanged(tmp_path):
     content = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": []}]}
     (tmp_path / "old.ipynb").write_text(json.dumps(content))
-    (copy, _) = running.job_files(read_notebook("old.ipynb", tmp_path), tmp_path)
-    assert json.loads(copy.path.read_text()) == content
+    (copy, _) = running.job_files(read_notebook("old.ipynb", tmp_path))
+    assert json.loads(copy.content) == content
 
 
 def test_cell_with_thousands_of_magics_is_read_at_once():

@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.models import job_from_detail
 from openpai_tasks.sdk.jobs import outputs as outputs_of
@@ -37,9 +39,12 @@ from openpai_tasks.sdk.notebooks.notebook_file import read_notebook
 from openpai_tasks.sdk.notebooks.running import RunMark, RunOptions
 from openpai_tasks.sdk.payloads import notebook_runner as runner
 from openpai_tasks.sdk.payloads import notebook_server
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from tests.notebook_files import PYTHON, cell, notebook, outputs, text, too_deep, write
+from tests.scripted import Reply, Scripted
 
 JULIA = {"kernelspec": {"name": "julia-1.9", "language": "julia", "display_name": "Julia"}}
 JOB = job_from_detail({"jobStatus": {"state": "SUCCEEDED"}}, "me~lab")
@@ -625,6 +630,23 @@ def test_import_error_is_one_line_before_the_first_cell(tmp_path):
     expected = f"notebook: error: {sys.executable} cannot import nbclient: ImportError: cannot import name"
     assert done.returncode == runner.CANNOT_RUN and done.stdout.startswith(expected), done
     assert done.stdout.count("\n") == 1 and done.stderr == "" and os.listdir(tmp_path / "out") == []
+
+
+# The job
+
+
+def test_a_notebook_can_be_packed_again_for_another_storage(tmp_path):
+    """As after the cluster has refused a job since its storage is gone."""
+    nfs = {"name": "nfs", "share": True, "type": "nfs", "data": {"server": "h", "path": "/x"}}
+    answers = {"storages": Reply({"storages": [{"name": "nfs", "share": True}]}), "storages/nfs": Reply(nfs)}
+    server = Scripted({f"GET /rest-server/api/v2/{path}": reply for path, reply in answers.items()})
+    client = Client(Cluster("lab", server.uri, user="ann", generation="1.8"), Credentials(token="t"))
+    write(tmp_path / "n.ipynb", "1")
+    with contextlib.closing(server):
+        request = JobRequest("", image="i", python="python3")
+        book, mounts = read_notebook("n.ipynb", tmp_path), (("h:/x", str(tmp_path)),)
+        made = running.plan_run(client, book, RunOptions(), request, tmp_path, mounts)
+        assert made.rebuild().archive == made.archive and "n.ipynb" in made.archive.files
 
 
 # The runner with a kernel
