@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PAI = str(Path(sys.executable).parent / "pai")
 FINAL = ("SUCCEEDED", "FAILED", "STOPPED")
 FAULT_SECONDS = 6.0  # to find something to hurt
-LIMIT = 180.0  # seconds for one command; a longer one hangs
+LIMIT = 180.0  # seconds for one command that no fault disturbs; a longer one hangs
 SETTLE = 120.0  # seconds until all jobs must have ended after the last fault
 RECOVERY = 10.0  # seconds after a fault in which commands may fail because of it
 
@@ -300,11 +300,11 @@ class World:
             with self._lock:
                 self._clients.append(process)
             try:
-                out, err = process.communicate(timeout=LIMIT)
+                out, err = process.communicate(timeout=self.site.limit)
             except subprocess.TimeoutExpired:
                 process.kill()
                 out, err = process.communicate()
-                err += f"\nTraceback: hung for {LIMIT:.0f} s\n"
+                err += f"\nTraceback: hung for {self.site.limit:.0f} s\n"
             with self._lock:
                 self._clients.remove(process)
                 is_killed = process.pid in self._hurt

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 IMAGE = "127.0.0.1:1/endure:1"  # a registry that refuses, so that a missing image is noticed at once
 KEPT = "pai/endure:1"  # the same image, to restore the other name quickly
-SECONDS = 10.0  # until what a container used must be gone
+SECONDS = 60.0  # until what a container used must be gone, as containerd that was killed looks for it later
 
 
 class Containers(Site):

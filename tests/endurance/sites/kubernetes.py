@@ -56,6 +56,7 @@ class Kubernetes(Site):
     has_runners = separates_streams = False
     most_faults = 12  # jobs take longer
     attempt = "/jobs/$PAI_JOB_NAME/$FC_FRAMEWORK_ATTEMPT_ID/$FC_TASK_ATTEMPT_ID"
+    limit = 400.0  # a lost node is away for 75 s, and an API server takes a minute to start on a busy machine
     memory = 32
     update = f"extras.storages={json.dumps([{'name': 'home'}, {'name': STORAGE}])}"
     python = JUPYTER_PYTHON

@@ -223,8 +223,9 @@ class Component:
                     stderr=log,
                     start_new_session=True,
                 )
-            pids = Path(self.folder, "pids")
-            pids.write_text(pids.read_text().replace(f"{pid} ", f"{started.pid} "))
+            pids, new = Path(self.folder, "pids"), Path(self.folder, f"pids-{started.pid}")
+            new.write_text(pids.read_text().replace(f"{pid} ", f"{started.pid} "))
+            new.replace(pids)  # at once: a kubelet that starts reads it
             pid = started.pid
             while started.poll() is None:
                 if self._is_ready():

@@ -592,6 +592,7 @@ class Pods(KubeApi):
         self.created: list[str] = []
         self.sent: list[str] = []  # scripts that were run in pods
         self.answer = b""  # of such a script
+        self.cut_answers = 0  # for a log, which are empty
         self.interruptions: list[pod_state.ContainerEnd] = []  # how the first containers end
         self._changed = changed
 
@@ -620,6 +621,9 @@ class Pods(KubeApi):
         self.change(path.rpartition("/")[2], is_gone=True)
 
     async def stream(self, path: str) -> AsyncGenerator[bytes, None]:
+        self.cut_answers -= 1
+        if self.cut_answers >= 0:
+            return
         yield b"2024-01-01T00:00:01.1Z line 1\n2024-01-01T00:00:02.1Z line 2\n"
 
     async def run_script(self, _: str, pod: str, __: str, script: str, *words: str, **___: Any) -> Any:
@@ -685,6 +689,19 @@ def test_a_task_whose_node_is_interrupted_before_its_command_starts_in_another_p
         return cluster
 
     assert len(set(asyncio.run(run()).created)) == pods_created
+
+
+def test_the_log_of_a_task_is_read_again_after_an_answer_that_is_cut_short(tmp_path: Path) -> None:
+    """Found by ``inv endure --engine kubernetes --seed 272006``."""
+
+    async def run() -> str:
+        cluster = Pods()
+        cluster.cut_answers = 1
+        (task,) = cluster.drivers(tmp_path, 1)
+        await asyncio.wait_for(task.run(), 60)
+        return (task.folder / "logs" / "all").read_text()
+
+    assert asyncio.run(run()) == "line 1\nline 2\n"
 
 
 def test_a_new_server_starts_a_task_again_whose_node_was_interrupted(tmp_path: Path) -> None:

@@ -52,6 +52,9 @@ IMAGE_SECONDS = 120.0  # that pulling an image may fail, since a registry may be
 LOST_SECONDS = 60.0  # that a deleted pod may take to go, before its node counts as lost
 LOG_SECONDS = 30.0  # to read the rest of a log
 KILL_SECONDS = 20.0  # after the grace period, before the pod itself is deleted
+LAST_ANSWERS = (
+    2  # without new lines, at the end of a log: one is cut short if its kubelet is killed meanwhile
+)
 MOST_AGAIN = 3  # pods of a task whose node was interrupted
 TRANSFER_SECONDS = 300.0  # that passing files may fail while Kubernetes answers; a node may be restarted
 PEER_SECONDS = 10.0  # for the scheduler to end the peers of a task that has ended before all began
@@ -513,13 +516,15 @@ class TaskDriver:
         logs = self.folder / "logs"
         await self._retry(self._create_log)
         copy = self._log_copy(TASK, logs / "all", logs / ".position", logs / usage.FILE)
-        deadline = None
+        deadline, answers = None, 0  # without anything new
         while True:
             pod, is_over = self.pod, not self._is_alive
             if is_over and not self._cluster.mirror.trouble:
                 deadline = deadline or time.monotonic() + LOG_SECONDS
             try:
-                if not await copy.run(follow=not is_over) and is_over:
+                has_more = await copy.run(follow=not is_over)
+                answers = 0 if has_more or not is_over else answers + 1
+                if answers == LAST_ANSWERS:
                     return
             except Exception as err:
                 if not isinstance(err, KubeError) or shortages.find_shortage(err):
