@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -13,7 +12,7 @@ import time
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PaiError
-from openpai_tasks.loopback import service
+from openpai_tasks.loopback import logs, service
 from openpai_tasks.portal import starting
 from openpai_tasks.portal.app import Activity, Portal
 from openpai_tasks.portal.labels import label
@@ -28,8 +27,7 @@ def main() -> int:
     parser.add_argument("--project", type=Path, default=Path(), metavar="DIR", help="default: this folder")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="default: the last port, or any")
     flags = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logs.start()
     try:
         home, project = flags.home.absolute(), flags.project.absolute()
         _enter(project)

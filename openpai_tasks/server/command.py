@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
 import os
-import resource
 import sqlite3
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from openpai_tasks import exits
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.files import shortages
-from openpai_tasks.loopback import service
+from openpai_tasks.loopback import logs, service
 from openpai_tasks.net.addresses import LAST_PORT
 from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
 from openpai_tasks.server.api import app, bodies
@@ -30,16 +27,11 @@ from openpai_tasks.settings.keeping import EVERYTHING
 
 MOST_KILOBYTES = 16 * 1024  # parsing a document of this size takes a minute
 LONGEST_HOME = 504 - len("/cluster.db")  # bytes, beyond which SQLite opens no database with a log
-PAUSE = 60.0  # seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     flags = _parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.raiseExceptions = False  # when the disk is full, messages are lost
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(RepeatFilter())
+    logs.start()
     try:
         options = ClusterOptions(
             home=flags.home.absolute(),
@@ -200,33 +192,3 @@ def _parser() -> argparse.ArgumentParser:
         help="instead of the profile's rate limit; repeat for more",
     )
     return parser
-
-
-class RepeatFilter(logging.Filter):
-    """Limits messages that may occur thousands of times to one per minute."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._clock = clock
-        self._next: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        shortage = shortages.find_shortage(record.exc_info[1] if record.exc_info else None)
-        if shortage:
-            record.msg, record.args = _describe(record, shortage), ()
-            record.exc_info = record.exc_text = None
-        elif not record.name.startswith("uvicorn"):
-            return True
-        kind = f"{record.name} {record.msg}" if not shortage else record.msg
-        if self._clock() < self._next.get(kind, 0.0):
-            return False
-        self._next[kind] = self._clock() + PAUSE
-        return True
-
-
-def _describe(record: logging.LogRecord, shortage: BaseException) -> str:
-    """Return the message about a shortage in one line."""
-    if isinstance(shortage, OSError) and shortage.errno in shortages.NO_DESCRIPTORS:
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return f"too many open files (the limit is {limit}): new connections have to wait"
-    return f"{record.getMessage()}: {shortages.describe(shortage)}"

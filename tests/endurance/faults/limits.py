@@ -12,6 +12,9 @@ from tests.endurance.faults.processes import OfProcess
 from tests.endurance.plan import Options
 from tests.endurance.world import World
 
+STAYING = ("openpai_tasks.server ", "openpai_tasks.portal ")
+"""What a client may start with its own limits, and leave."""
+
 
 class _Limit(OfProcess):
     """A lower limit of a process for some seconds."""
@@ -29,9 +32,13 @@ class _Limit(OfProcess):
     def hurt(self, world: World, pid: int, options: Options) -> None:
         with suppress(ProcessLookupError, FileNotFoundError):
             before, most = resource.prlimit(pid, self.resource)
-            resource.prlimit(pid, self.resource, (self.value(pid, options), most))
+            lowered = self.value(pid, options), most
+            resource.prlimit(pid, self.resource, lowered)
             time.sleep(options["seconds"])
-            resource.prlimit(pid, self.resource, (before, most))
+            for one in (pid, *(other for words in STAYING for other in world.pids(words))):
+                with suppress(ProcessLookupError):
+                    if resource.prlimit(one, self.resource) == lowered:
+                        resource.prlimit(one, self.resource, (before, most))
 
     def value(self, pid: int, options: Options) -> int:
         raise NotImplementedError

@@ -76,7 +76,8 @@ class Unpack(Operation):
     def command(self, world: World, options: Options) -> list[str]:
         source, packed, target = _folders(world, options["tree"])
         make_tree(source, options["seed"])
-        world.pai("storage.pack", str(source), str(packed), *_flags(options))
+        pack = ("storage.pack", str(source), str(packed), "--replace", *_flags(options))
+        any(world.pai(*pack).returncode == 0 for _ in range(5))  # it may be killed with everything else
         return [PAI, "storage.unpack", str(packed), str(target)]
 
     def collect(self, world: World, steps: Sequence[Step]) -> dict[str, Any]:

@@ -718,6 +718,37 @@ def test_a_new_server_starts_a_task_again_whose_node_was_interrupted(tmp_path: P
     assert asyncio.run(run()) == ["pai-0", "pai-0-1"]
 
 
+def test_a_task_that_is_cancelled_twice_still_waits_for_its_own_tasks() -> None:
+    """Found by ``inv endure --engine kubernetes --seed 274501``."""
+    ended = []
+
+    async def clean_up() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.05)
+            ended.append("cleaned up")
+
+    async def work() -> None:
+        own = asyncio.create_task(clean_up())
+        try:
+            await asyncio.wait([own])
+        finally:
+            await driver.end_tasks([own])
+
+    async def run() -> None:
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0.01)
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0.01)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert ended == ["cleaned up"]
+
+
 @pytest.mark.parametrize("count", [1, 2], ids=["alone", "gang"])
 def test_a_task_waits_for_each_file_that_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int

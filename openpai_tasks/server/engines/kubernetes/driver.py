@@ -52,6 +52,7 @@ IMAGE_SECONDS = 120.0  # that pulling an image may fail, since a registry may be
 LOST_SECONDS = 60.0  # that a deleted pod may take to go, before its node counts as lost
 LOG_SECONDS = 30.0  # to read the rest of a log
 KILL_SECONDS = 20.0  # after the grace period, before the pod itself is deleted
+CANCEL_SECONDS = 5.0  # before a task is cancelled again, which interrupts what it cleans up
 LAST_ANSWERS = (
     2  # without new lines, at the end of a log: one is cut short if its kubelet is killed meanwhile
 )
@@ -645,12 +646,21 @@ async def _first(*calls: Coroutine[Any, Any, Any]) -> None:
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait until their processes and connections are closed."""
+    """Cancel tasks, and wait until their processes and connections are closed; a cancellation waits, too."""
     left = {task for task in tasks if not task.done()}
-    while left:  # before Python 3.12, wait_for may swallow a cancellation
-        for task in left:
-            task.cancel()
-        _, left = await asyncio.wait(left, timeout=PAUSE)
+    cancelled, again = None, 0.0
+    while left:
+        if time.monotonic() >= again:  # before Python 3.12, wait_for may swallow a cancellation
+            again = time.monotonic() + CANCEL_SECONDS
+            for task in left:
+                task.cancel()
+        try:
+            await asyncio.wait(left, timeout=max(0.0, again - time.monotonic()))
+        except asyncio.CancelledError as err:
+            cancelled = err
+        left = {task for task in left if not task.done()}
+    if cancelled:
+        raise cancelled
 
 
 @contextlib.contextmanager

@@ -6,12 +6,10 @@ import errno
 import logging
 import os
 import sqlite3
-from pathlib import Path
 
 import pytest
 
-from openpai_tasks.server import command
-from openpai_tasks.server.command import RepeatFilter
+from openpai_tasks.loopback.logs import RepeatFilter
 
 
 @pytest.fixture
@@ -100,14 +98,3 @@ def test_errors_of_the_machine_are_logged_as_one_line_a_minute(
         except Exception:
             log.exception("could %s", "not")
     assert lines == [line]
-
-
-def test_server_that_finds_no_space_ends_with_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "server.json"))
-
-    monkeypatch.setattr(command, "run", run)
-    assert command.main(["--home", str(tmp_path), "--engine", "process"]) == 125
-    assert capsys.readouterr().err == f"error: No space left on device: {tmp_path}/server.json\n"
