@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 PAI = str(Path(sys.executable).parent / "pai")
 FINAL = ("SUCCEEDED", "FAILED", "STOPPED")
 FAULT_SECONDS = 6.0  # to find something to hurt
-LIMIT = 180.0  # seconds for one command that no fault disturbs; a longer one hangs
 SETTLE = 120.0  # seconds until all jobs must have ended after the last fault
 RECOVERY = 10.0  # seconds after a fault in which commands may fail because of it
 
@@ -133,14 +132,16 @@ class World:
     def pai(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command that no fault disturbs; fork it, unless the server would be forked with it."""
         if self.pids("openpai_tasks.server "):
-            return forkserver.run([PAI, *words], self.folder / "project", self.environment, timeout=LIMIT)
+            return forkserver.run(
+                [PAI, *words], self.folder / "project", self.environment, timeout=self.site.limit
+            )
         return self.call([PAI, *words])
 
     def call(self, words: list[str]) -> subprocess.CompletedProcess[str]:
         """Run a program that no fault disturbs."""
         return subprocess.run(
             words,
-            **{"env": self.environment, "cwd": self.folder / "project", "timeout": LIMIT},
+            **{"env": self.environment, "cwd": self.folder / "project", "timeout": self.site.limit},
             **{"capture_output": True, "text": True, "stdin": subprocess.DEVNULL},
         )
 

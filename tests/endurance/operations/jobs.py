@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -198,7 +199,8 @@ def _results(record: Record) -> Iterator[str]:
             continue
         options = step.options
         wanted = [f"{label} line {number}" for number in range(options["lines"])]
-        logged = [line for line in record.logs[name].splitlines() if line.startswith(f"{label} line")]
+        # Behind what the other stream has printed without a line break.
+        logged = re.findall(rf"{label} line \d+$", record.logs[name], re.MULTILINE)
         if record.is_lossy(name):
             logged = wanted if _is_part(logged, wanted) else logged
         if logged != wanted[: len(logged)]:

@@ -21,7 +21,7 @@ class Site:
     fault_pause = 1.2
     """Seconds between two faults, on average; more where jobs take longer."""
     limit = 180.0
-    """Seconds for one command of a client; a longer one hangs."""
+    """Seconds for one command; a longer one hangs."""
     memory = 0
     """MB of a job that needs little; 0: the cluster's default."""
     update = ""

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.e2e.laptop import SSH_CONFIG
 from tests.endurance.sites.base import Site
 from tests.endurance.sites.slurm import Slurm
-from tests.endurance.world import LIMIT, PAI, World, send_signal
+from tests.endurance.world import PAI, World, send_signal
 from tests.sdk import sshd_server
 from tests.sdk.sshd_server import Sshd
 
@@ -97,7 +97,7 @@ class Ssh(Site):
         """Log in to the machine and stop its server there; then end the tunnel."""
         words = [str(world.folder / "bin" / "ssh"), "login", "bash -lc 'pai cluster.stop'"]
         stopped = subprocess.run(
-            words, env=world.environment, timeout=LIMIT, capture_output=True, text=True, check=False
+            words, env=world.environment, timeout=self.limit, capture_output=True, text=True, check=False
         )
         return stopped.stderr + world.pai("cluster.delete", self.alias).stderr
 
