@@ -166,8 +166,7 @@ def _check_parents(path: str, text: str) -> None:
     """Raise for ``missing/../b`` and ``file/../b``, which are not ``b``."""
     names = path.split("/")
     for number, name in enumerate(names):
-        above = "/".join(names[:number]) or "/"
-        if name == ".." and not os.path.isdir(above):
+        if name == ".." and not os.path.isdir(above := "/".join(names[:number]) or "/"):
             raise PathError(f"{text!r}: '..' after {above}, which is not a folder")
 
 

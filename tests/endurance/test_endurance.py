@@ -155,9 +155,9 @@ def test_a_traceback_of_the_last_release_is_none_of_ours():
     assert "openpai_tasks/x.py" in found
 
 
-def test_a_server_that_cannot_load_for_lack_of_descriptors_or_memory_breaks_no_promise():
+def test_a_server_that_cannot_load_for_lack_of_descriptors_memory_or_a_disk_breaks_no_promise():
     """Found by ``inv endure --engine ssh-slurm --seed 61502``,
-    ``--engine kubernetes --seed 252001`` and 250010."""
+    ``--engine kubernetes --seed 252001``, 250010 and 282001."""
     loading = """\
 Traceback (most recent call last):
   File "<frozen runpy>", line 198, in _run_module_as_main
@@ -176,7 +176,9 @@ OSError: [Errno 24] Too many open files: '/usr/lib/python3.11/re'
     no_memory += loading.replace(
         "OSError: [Errno 24] Too many open files", "SystemError: error return without exception set"
     )
-    for log, count in ((loading, 0), (no_memory, 0), (running, 1), (other, 1), (loading + running, 1)):
+    no_disk = loading.replace("[Errno 24] Too many open files", "[Errno 5] Input/output error")
+    right, wrong = (loading, no_memory, no_disk), (running, other, loading + running)
+    for log, count in (*((log, 0) for log in right), *((log, 1) for log in wrong)):
         assert len(list(violations(dataclasses.replace(GOOD, server_log=log)))) == count
 
 

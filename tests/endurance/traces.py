@@ -17,9 +17,9 @@ TRACEBACK = "Traceback (most recent call last)"
 LIMITS = (
     "SystemError: error return without exception set",  # some of Python's functions that get no memory
     *("OSError: [Errno 12] ", "OSError: [Errno 24] ", "MemoryError", "RuntimeError: can't allocate lock"),
+    *("OSError: [Errno 5] ", "OSError: [Errno 28] ", "OSError: [Errno 30] "),
     "AttributeError: '_UnixSelectorEventLoop' object has no attribute '_ssock'",  # it got no descriptors
 )
-DISKS = ("OSError: [Errno 5] ", "OSError: [Errno 28] ", "OSError: [Errno 30] ")  # as a kernel of Jupyter says
 LIBRARIES = re.compile(r"ImportError: .*(Too many open files|failed to map segment|Cannot allocate memory)")
 LOADERS = re.compile(r"/openpai_tasks/lazy_\w+\.py|/lib/python3\.")
 MACHINES = ("login",)  # with ssh
@@ -36,8 +36,7 @@ def tracebacks(log: str) -> Iterator[str]:
         is_loading = all(line.endswith(" in <module>") or LOADERS.search(line) for line in own)
         is_ours = any("/openpai_tasks/" in line for line in own)
         error = "".join(lines[len(frames) :][:1])
-        is_foreign = error.startswith((*LIMITS, *DISKS)) and not is_ours
-        is_excused = is_foreign or (error.startswith(LIMITS) and is_loading)
+        is_excused = error.startswith(LIMITS) and (is_loading or not is_ours)
         if not (is_excused or LIBRARIES.match(error)):
             yield part + (
                 following if part.endswith((" exception:\n\n", " occurred:\n\n")) else ""

@@ -86,9 +86,9 @@ def _inspect(data: bytes) -> object:
     (folder / "logs").mkdir()
     (folder / "logs" / "stderr").write_bytes(notes)
     supervisor = _Program(folder, answer.decode("utf-8", "replace"))
-    if b'"Running": true' in answer:  # it would be waited for
-        return supervisor.inspect()
     try:
+        if b'"Running": true' in answer:  # it would be waited for
+            return supervisor.inspect()
         outcome = supervisor.run_container()
     except ContainerFailed as err:  # as the supervisor does
         outcome = {"code": None, "platform": err.code, "reason": str(err)}
