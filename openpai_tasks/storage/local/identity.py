@@ -35,7 +35,7 @@ def identity_of(facts: os.stat_result) -> str:
 def _parents(path: str) -> Iterator[str]:
     """Yield the folder and all folders above it, also where one of them is mounted a second time."""
     yield from _upwards(path)
-    mounts = _mounts()
+    mounts = set(_mounts())
     for mount in mounts:
         if mount.root != "/" and is_below(path, mount.path):
             for other in mounts:
