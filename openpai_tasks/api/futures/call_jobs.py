@@ -164,7 +164,7 @@ def _library() -> Iterator[SourceFile]:
     package = Path(cloudpickle.__file__).parent
     for path in sorted(package.glob("*.py")):
         yield _source(path, f"{call_runner.LIBRARY}/cloudpickle/{path.name}")
-    yield _made(cloudpickle.__version__, f"{call_runner.LIBRARY}/{call_runner.VERSION_FILE}")
+    yield _generated(cloudpickle.__version__.encode(), f"{call_runner.LIBRARY}/{call_runner.VERSION_FILE}")
 
 
 def _call_files(calls: Sequence[Call]) -> Iterator[SourceFile]:
@@ -173,13 +173,12 @@ def _call_files(calls: Sequence[Call]) -> Iterator[SourceFile]:
     for call in calls:
         lines.append(f"{call.number} {at} {len(call.data)}\n")
         at += len(call.data)
-    yield _made(b"".join(call.data for call in calls), call_runner.CALLS)
-    yield _made("".join(lines), call_runner.INDEX)
+    yield _generated(b"".join(call.data for call in calls), call_runner.CALLS)
+    yield _generated("".join(lines).encode(), call_runner.INDEX)
 
 
-def _made(content: str | bytes, name: str) -> SourceFile:
-    data = content.encode() if isinstance(content, str) else content
-    return SourceFile.made(data, f"{call_runner.FOLDER}/{name}")
+def _generated(content: bytes, name: str) -> SourceFile:
+    return SourceFile.from_bytes(content, f"{call_runner.FOLDER}/{name}")
 
 
 def _source(path: Path, name: str) -> SourceFile:

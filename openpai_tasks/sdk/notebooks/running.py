@@ -355,7 +355,7 @@ def job_files(notebook: Notebook) -> list[SourceFile]:
     """Return the notebook as it is sent, and the runner."""
     sent = without_cluster_cells(notebook).as_sent()
     own = source_file(Path(runner.__file__), RUNNER)
-    return [SourceFile.made(sent, notebook.name, notebook.path), own]
+    return [SourceFile.from_bytes(sent, notebook.name, notebook.path), own]
 
 
 def source_file(path: Path, name: str) -> SourceFile:

@@ -129,7 +129,7 @@ def _files(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> l
     """Return the notebook, the server's program, and the sent files with their dates."""
     opened = _notebook_source(notebook)
     dates = {source.name: int(source.path.stat().st_mtime) for source in _sent(notebook, sources, here)}
-    sent = SourceFile.made(json.dumps(dates, sort_keys=True).encode(), f"{FOLDER}/{SENT}")
+    sent = SourceFile.from_bytes(json.dumps(dates, sort_keys=True).encode(), f"{FOLDER}/{SENT}")
     ours = (SERVER, Path(notebook_runner.__file__))
     return [*opened, *(source_file(path, f"{FOLDER}/{path.name}") for path in ours), sent]
 

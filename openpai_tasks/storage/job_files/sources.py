@@ -48,8 +48,8 @@ class SourceFile:
     """What is sent instead of the bytes of the file ``path``, which need not exist."""
 
     @classmethod
-    def made(cls, content: bytes, name: str, path: Path | None = None) -> Self:
-        """Return a file with this content, perhaps made from another one."""
+    def from_bytes(cls, content: bytes, name: str, path: Path | None = None) -> Self:
+        """Return a file with this content; ``path`` is the file that it was generated from, if any."""
         return cls(path or Path(name), name, len(content), content=content)
 
 

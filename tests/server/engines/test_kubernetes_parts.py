@@ -668,7 +668,7 @@ INTERRUPTED = "failed to create containerd task: failed to create shim task: con
     ("message", "times", "pods_created", "code"),
     [
         (INTERRUPTED, 2, 3, 3),
-        (INTERRUPTED, 9, 1 + driver.MOST_AGAIN, None),
+        (INTERRUPTED, 9, 1 + driver.MOST_RESTARTS, None),
         ("failed to create shim task: exec: not found", 1, 1, None),
         ("failed to start containerd task: context canceled", 1, 1, None),  # its command may have run
     ],

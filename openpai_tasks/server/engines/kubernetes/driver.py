@@ -53,10 +53,8 @@ LOST_SECONDS = 60.0  # that a deleted pod may take to go, before its node counts
 LOG_SECONDS = 30.0  # to read the rest of a log
 KILL_SECONDS = 20.0  # after the grace period, before the pod itself is deleted
 CANCEL_SECONDS = 5.0  # before a task is cancelled again, which interrupts what it cleans up
-LAST_ANSWERS = (
-    2  # without new lines, at the end of a log: one is cut short if its kubelet is killed meanwhile
-)
-MOST_AGAIN = 3  # pods of a task whose node was interrupted
+LAST_ANSWERS = 2  # with no new lines, at the end of a log: a killed kubelet cuts one short
+MOST_RESTARTS = 3  # of a task whose node was interrupted
 TRANSFER_SECONDS = 300.0  # that passing files may fail while Kubernetes answers; a node may be restarted
 PEER_SECONDS = 10.0  # for the scheduler to end the peers of a task that has ended before all began
 
@@ -111,9 +109,9 @@ class TaskDriver:
         self.status: TaskStatus = TaskQueued(pod_state.why_waiting(self.pod, launch.image))
         self._is_alone = bool(marker.get("alone"))  # it begins without anything from the server
         self._made: Mapping[str, Any] | None = None  # the pod, if this driver has created it
-        is_over = self.pod is not None and self.pod.is_over and not self._is_interrupted
-        if self.pod and (is_over or (self.pod.is_running and self._has_begun)):
-            self.status = TaskRunning(self._place(self.pod))  # its end is not complete yet
+        pod = None if self._is_interrupted else self.pod
+        if pod and (pod.is_over or (pod.is_running and self._has_begun)):
+            self.status = TaskRunning(self._place(pod))  # its end is not complete yet
         if self.is_stopped and not self.is_created:
             self.status = pod_state.stopped_exit(False)
         self._places: list[Place] = []  # of all tasks that start together, once all have run
@@ -385,7 +383,7 @@ class TaskDriver:
         """Whether its command never began, so that it can begin in another pod; a gang starts as a whole."""
         if self.pod is None or self.is_stopped or pods.is_gang(self.launch):
             return False
-        return self._generation < MOST_AGAIN and pod_state.was_interrupted(self.pod)
+        return self._generation < MOST_RESTARTS and pod_state.was_interrupted(self.pod)
 
     def _note_running(self, pod: PodState) -> None:
         self.status = TaskRunning(self._place(pod))
@@ -646,7 +644,7 @@ async def _first(*calls: Coroutine[Any, Any, Any]) -> None:
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait until their processes and connections are closed; a cancellation waits, too."""
+    """Cancel tasks, and wait until their processes and connections are closed, even if cancelled."""
     left = {task for task in tasks if not task.done()}
     cancelled, again = None, 0.0
     while left:
